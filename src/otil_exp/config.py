@@ -1,0 +1,348 @@
+"""The schema of a composed config: what every value means, and what it may be on its own.
+
+Hydra reads it as structured configs, so a wrong type or an unknown key is refused while composing. Rules that tie
+several values together live in `otil_exp.validate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+
+class Parallelism(str, Enum):
+    """How the UNet is spread over the ranks."""
+
+    none = "none"
+    """One process, plain diffusers."""
+    patch = "patch"
+    """Every rank computes a slice of the picture; layers may exchange context (DistriFusion)."""
+    naive_patch = "naive_patch"
+    """Every rank computes its part as if it were a picture of its own."""
+    tensor = "tensor"
+    """Every rank holds a part of every layer's weights."""
+
+
+class SyncMode(str, Enum):
+    """What the layers of a patch method exchange after warm-up (names of distrifuser)."""
+
+    full_sync = "full_sync"
+    """Everything, blocking."""
+    corrected_async_gn = "corrected_async_gn"
+    """Everything one step late; GroupNorm statistics corrected by the rank's own change."""
+    stale_gn = "stale_gn"
+    """Everything one step late; own GroupNorm statistics fresh, the others' stale."""
+    sync_gn = "sync_gn"
+    """Convolutions and attention one step late, GroupNorm blocking."""
+    separate_gn = "separate_gn"
+    """Convolutions and attention one step late, GroupNorm over the own slice."""
+    no_sync = "no_sync"
+    """Nothing: the context stays as the last synchronous step left it."""
+
+
+class SplitScheme(str, Enum):
+    """Which way naive_patch cuts the picture."""
+
+    row = "row"
+    col = "col"
+    alternate = "alternate"
+    """Rows on even steps, columns on odd ones."""
+
+
+class Mode(str, Enum):
+    generate = "generate"
+    """Make the pictures and score them."""
+    benchmark = "benchmark"
+    """Time the denoising alone (no VAE): warm-up runs, repeats, extremes dropped."""
+
+
+class GroupNormKind(str, Enum):
+    exact = "exact"
+    """Statistics as one process computes them: fp32, biased variance."""
+    upstream = "upstream"
+    """distrifuser's arithmetic, bit for bit."""
+
+
+class DeviceKind(str, Enum):
+    auto = "auto"
+    """cuda where there is a GPU for every rank, else cpu."""
+    cuda = "cuda"
+    """One GPU a rank, NCCL."""
+    shared_gpu = "shared_gpu"
+    """All ranks on one GPU, gloo: exact pictures of N GPUs; its times mean nothing."""
+    cpu = "cpu"
+    """gloo."""
+
+
+class Engine(str, Enum):
+    eager = "eager"
+    cuda_graph = "cuda_graph"
+    """The UNet of each kind of step is captured once and replayed."""
+
+
+class Scheduler(str, Enum):
+    ddim = "ddim"
+    euler = "euler"
+    dpmpp = "dpmpp"
+    """DPM-Solver++(2M)."""
+
+
+class Dtype(str, Enum):
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
+class Against(str, Enum):
+    """What a block is compared with to score how much it changed."""
+
+    previous_step = "previous_step"
+    last_sent = "last_sent"
+
+
+@dataclass
+class TransmitConfig:
+    """Which blocks of a slice cross the wire each step (OTIL; guide section 4.1)."""
+
+    block_size: int = 8
+    """Side of a square block, in latent pixels."""
+
+    score: str = "cosine"
+    """How a block's change is measured; a name of otil_exp.exchange.SCORES."""
+
+    against: Against = Against.previous_step
+    """What a block is compared with."""
+
+    polling: bool = True
+    """Unvisited blocks first, so that every block is sent within ceil(K / k) steps; false: highest score only."""
+
+
+@dataclass
+class PresetConfig:
+    """A method: how the UNet is spread, what its layers exchange, what happens to the noise prediction."""
+
+    name: str = MISSING
+    """Name of the method; the run folder's config.yaml carries it here."""
+
+    parallelism: Parallelism = MISSING
+    """How the UNet is spread over the ranks."""
+
+    sync_mode: SyncMode | None = None
+    """What the layers exchange after warm-up; patch methods only."""
+
+    split_scheme: SplitScheme | None = None
+    """Which way the picture is cut; naive_patch only."""
+
+    noise_gather: bool = True
+    """Whether all ranks gather the whole noise prediction after warm-up; off leaves a rank its own slice."""
+
+    cfg_repair: bool = False
+    """Whether the two ranks of a slice exchange their halves of the noise prediction (needs noise_gather=false)."""
+
+    gn_sync: bool = False
+    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync)."""
+
+    transmit: TransmitConfig | None = None
+    """Which latent blocks are exchanged after each step (needs noise_gather=false)."""
+
+
+@dataclass
+class TopologyConfig:
+    """How many ranks, and whether the CFG halves live apart."""
+
+    world_size: int = MISSING
+    """Ranks, one GPU each on a GPU machine."""
+
+    split_batch: bool = MISSING
+    """Whether the unconditional and the conditional half of the CFG batch go to different ranks."""
+
+
+@dataclass
+class KConfig:
+    """Budget of methods that select blocks; ignored by the others."""
+
+    budget: float = MISSING
+    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1."""
+
+
+@dataclass
+class RefreshConfig:
+    """Periodic renewal of the layer context of silent methods; ignored by the others."""
+
+    period: int = MISSING
+    """Every period-th step after warm-up runs as a warm-up step; 0 never."""
+
+
+@dataclass
+class ModelConfig:
+    """Which SDXL pipeline is loaded."""
+
+    name: str = MISSING
+    """shapes, sdxl or sdxl_random."""
+
+    source: str = MISSING
+    """A hub id, a local folder, "package" (ships with otil_exp) or "random" (architecture only, seeded weights)."""
+
+    variant: str | None = None
+    """Weight variant to load, such as fp16."""
+
+    revision: str | None = None
+    """Hub revision."""
+
+    dtype: Dtype = Dtype.float32
+    """Weights and activations."""
+
+    sample_size: int = 1024
+    """Side of the pictures the model was trained for, in pixels; default of height and width."""
+
+    block_size: int = 8
+    """Side of a block of the transmitting methods, in latent pixels (K = 64 at 4 slices of sample_size)."""
+
+
+@dataclass
+class PromptsConfig:
+    """Which prompts, and which of them."""
+
+    source: str = MISSING
+    """demo, shapes, file or coco."""
+
+    path: str | None = None
+    """Text, JSONL or TSV file of prompts=file; captions JSON of prompts=coco."""
+
+    column: str | None = None
+    """Column (TSV) or key (JSONL) that holds the prompt; None finds Prompt, prompt, caption or text."""
+
+    limit: int | None = None
+    """Only the first so many; None all."""
+
+    shard: str | None = None
+    """"i/n": only every n-th prompt, starting with the i-th (0-based), after limit; None all."""
+
+
+@dataclass
+class DeviceConfig:
+    """Where the ranks compute."""
+
+    kind: DeviceKind = DeviceKind.auto
+    """auto, cuda, shared_gpu or cpu."""
+
+    threads: int | None = None
+    """CPU threads a rank; None shares the cores out."""
+
+
+@dataclass
+class EngineConfig:
+    """How a step of the UNet is executed."""
+
+    name: Engine = Engine.eager
+    """eager or cuda_graph."""
+
+
+@dataclass
+class MetricsConfig:
+    """What is scored after the pictures."""
+
+    psnr: bool = True
+    """PSNR to the reference picture of the same prompt and seed, in dB."""
+
+
+@dataclass
+class TrackerConfig:
+    """Where runs are logged besides the run folder."""
+
+    name: str = "none"
+    """none."""
+
+
+@dataclass
+class BenchmarkConfig:
+    """How mode=benchmark times."""
+
+    warmup_images: int = 2
+    """Untimed images first."""
+
+    repeats: int = 5
+    """Timed images."""
+
+    drop_extremes: int = 1
+    """Fastest and slowest images left out at each end."""
+
+
+@dataclass
+class LaunchConfig:
+    """Bounds of a job."""
+
+    collective_timeout_s: float = 300.0
+    """A collective that takes longer ends the job, in seconds."""
+
+
+@dataclass
+class ExperimentConfig:
+    """One cell of a grid, composed."""
+
+    name: str = MISSING
+    """Folder of the grid below output_dir."""
+
+    output_dir: str = "outputs"
+    """Root of all run folders."""
+
+    mode: Mode = Mode.generate
+    """generate or benchmark."""
+
+    height: int = MISSING
+    """Picture height, pixels."""
+
+    width: int = MISSING
+    """Picture width, pixels."""
+
+    num_inference_steps: int = 50
+    """Denoising steps."""
+
+    guidance_scale: float = 5.0
+    """Classifier-free guidance; 1 turns it off."""
+
+    warmup_steps: int = 4
+    """Index of the last synchronous step: steps 0..warmup_steps are synchronous."""
+
+    scheduler: Scheduler = Scheduler.ddim
+    """ddim, euler or dpmpp."""
+
+    seed: int = 0
+    """Picture i (its index in the whole prompt set) starts from seed + i."""
+
+    groupnorm: GroupNormKind = GroupNormKind.exact
+    """exact or upstream; for all patch methods of a grid alike."""
+
+    preset: PresetConfig = field(default_factory=PresetConfig)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
+    k: KConfig = field(default_factory=KConfig)
+    refresh: RefreshConfig = field(default_factory=RefreshConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    prompts: PromptsConfig = field(default_factory=PromptsConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    tracker: TrackerConfig = field(default_factory=TrackerConfig)
+    benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+
+
+VAE_FACTOR = 8
+"""Pixels per latent pixel, in each direction (SDXL's VAE and every model here)."""
+
+
+def register_schema() -> None:
+    """Make the schema known to Hydra under the name that conf/config.yaml starts from."""
+    ConfigStore.instance().store(name="schema", node=ExperimentConfig, provider="otil_exp")
+
+
+def to_plain(config: ExperimentConfig) -> dict[str, Any]:
+    """Nested plain dict of a config: enums as their names, nothing unresolved."""
+
+    container = OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}

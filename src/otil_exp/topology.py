@@ -1,0 +1,155 @@
+"""Which rank computes what: rank <-> (batch half, slice), process groups, device of a rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Where the ranks stand: batch halves first, slices in rank order within a half.
+
+    With split_batch the first world_size / 2 ranks hold the unconditional half of the CFG batch and the others the
+    conditional half (seed 000; DistriConfig in distrifuser/utils.py). Slices are horizontal, equal, in rank order.
+    """
+
+    world_size: int
+    """Ranks of the run."""
+
+    split_batch: bool
+    """Whether the two CFG halves go to different ranks."""
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1:
+            raise ValueError(f"topology.world_size={self.world_size}: a run has at least one rank")
+        if self.split_batch and self.world_size % 2:
+            raise ValueError(
+                f"topology.world_size={self.world_size} with topology.split_batch=true: the two halves of the batch need "
+                f"an even number of ranks; use topology.world_size={self.world_size + 1} or topology.split_batch=false"
+            )
+
+    @property
+    def halves(self) -> int:
+        """Batch halves that live on different ranks: 2 with split_batch, else 1."""
+        return 2 if self.split_batch else 1
+
+    @property
+    def slices(self) -> int:
+        """Slices of the picture, N in the papers."""
+        return self.world_size // self.halves
+
+    def batch_half(self, rank: int) -> int:
+        """0: unconditional half (or the whole batch without split), 1: conditional half."""
+        return rank // self.slices
+
+    def slice_index(self, rank: int) -> int:
+        """Position of the rank's slice from the top, 0 .. slices - 1."""
+        return rank % self.slices
+
+    def batch_ranks(self, batch_half: int) -> list[int]:
+        """Ranks that hold the slices of one batch half, in slice order."""
+        return list(range(batch_half * self.slices, (batch_half + 1) * self.slices))
+
+    def pair_ranks(self, slice_index: int) -> list[int]:
+        """Ranks that hold the same slice in the two halves: unconditional first (one rank without split)."""
+        return [slice_index + half * self.slices for half in range(self.halves)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankContext:
+    """One rank of a running job: its place, its device and the groups it talks in."""
+
+    topology: Topology
+    rank: int
+    local_rank: int
+    device: torch.device
+    batch_group: dist.ProcessGroup | None = None
+    """The slices of this rank's batch half; None when there is one slice."""
+    pair_group: dist.ProcessGroup | None = None
+    """This slice in both batch halves; None without split_batch."""
+
+    @property
+    def batch_half(self) -> int:
+        return self.topology.batch_half(self.rank)
+
+    @property
+    def slice_index(self) -> int:
+        return self.topology.slice_index(self.rank)
+
+    @property
+    def is_main(self) -> bool:
+        """Rank 0 alone writes shared files."""
+        return self.rank == 0
+
+
+def single_rank(device: torch.device) -> RankContext:
+    """Context of a run without other ranks: no process group is made."""
+    return RankContext(topology=Topology(world_size=1, split_batch=False), rank=0, local_rank=0, device=device)
+
+
+def device_of(device_kind: str, local_rank: int) -> torch.device:
+    """Device of a rank: its own GPU by *local* rank (cuda), the first GPU for all (shared_gpu), or the CPU.
+
+    A scheduler that shows each task one GPU only leaves it visible as cuda:0, whatever the local rank is.
+    """
+    if device_kind == "cpu":
+        return torch.device("cpu")
+    if device_kind == "shared_gpu" or torch.cuda.device_count() == 1:
+        return torch.device("cuda", 0)
+    return torch.device("cuda", local_rank)
+
+
+def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
+    """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK and MASTER_* describe, and make the run's groups.
+
+    device_kind: "cuda" (NCCL, one GPU a rank), "shared_gpu" (gloo, all ranks on one GPU) or "cpu" (gloo).
+    timeout_s: bound on every collective, in seconds.
+    Raises RuntimeError when the process already has a group (a process hosts one run: upstream's DistriConfig would
+    silently fall back to one GPU here) or when WORLD_SIZE contradicts the topology.
+    """
+    rank, local_rank = int(os.environ.get("RANK", 0)), int(os.environ.get("LOCAL_RANK", 0))
+    device = device_of(device_kind, local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if started != topology.world_size:
+        raise RuntimeError(f"{started} processes were started for a topology of {topology.world_size} ranks")
+    if dist.is_initialized():
+        raise RuntimeError("this process already has a process group: every run needs fresh processes")
+    if topology.world_size == 1:
+        return single_rank(device)
+    backend = "nccl" if device_kind == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)])
+    pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)])
+    return RankContext(
+        topology=topology,
+        rank=rank,
+        local_rank=local_rank,
+        device=device,
+        batch_group=batch_group,
+        pair_group=pair_group,
+    )
+
+
+def leave() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _own_group(rank: int, members: list[list[int]]) -> dist.ProcessGroup | None:
+    """Make all groups (every rank must take part) and return the one this rank belongs to; None if it is alone."""
+    new_group: Callable[[list[int]], dist.ProcessGroup] = dist.new_group
+    own = None
+    for ranks in members:
+        if len(ranks) > 1:
+            group = new_group(ranks)
+            own = group if rank in ranks else own
+    return own
