@@ -1,5 +1,7 @@
 """Start real ranks (processes joined by gloo) for a test, and always end them.
 
+    from ranks import run_ranks
+
     def shout(rank, word):
         total = torch.ones(1)
         dist.all_reduce(total)
@@ -51,6 +53,8 @@ def run_ranks(world_size: int, function: Callable[..., Any], *args: Any, timeout
                 if time.monotonic() >= deadline:
                     running = [rank for rank, process in enumerate(context.processes) if process.is_alive()]
                     raise TimeoutError(f"ranks {running} of {world_size} had not finished after {timeout:g} s")
+        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+            raise error.with_traceback(None) from None  # torch's own frames say nothing about the rank
         finally:
             for process in context.processes:
                 process.kill()

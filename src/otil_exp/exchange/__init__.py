@@ -1,0 +1,26 @@
+"""OTIL's exchange (Only Transmit Informative Latents): blocks, scores, polling, collectives, schedule of the steps.
+
+Pure tensor code over torch and torch.distributed, readable beside guide section 4.1 and the CVPR 2026 paper.
+A *slice* is the rows of the latent that one rank owns; a *block* is a square piece of a slice.
+"""
+
+from otil_exp.exchange.blocks import BlockGrid, resolve_budget
+from otil_exp.exchange.gather import gather
+from otil_exp.exchange.guidance import repair_pair
+from otil_exp.exchange.polling import Polling
+from otil_exp.exchange.schedule import Step, step_kinds
+from otil_exp.exchange.score import SCORES, cosine_dissimilarity
+from otil_exp.exchange.transmit import LatentExchange
+
+__all__ = [
+    "SCORES",
+    "BlockGrid",
+    "LatentExchange",
+    "Polling",
+    "Step",
+    "cosine_dissimilarity",
+    "gather",
+    "repair_pair",
+    "resolve_budget",
+    "step_kinds",
+]

@@ -1,0 +1,111 @@
+"""Exchange the k most informative blocks of each slice after a silent step, in two collectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from torch import Tensor
+from torch import distributed as dist
+
+from otil_exp.exchange.blocks import BlockGrid
+from otil_exp.exchange.gather import gather
+from otil_exp.exchange.polling import Polling
+from otil_exp.exchange.score import SCORES
+
+Against = Literal["previous_step", "last_sent"]
+
+
+class LatentExchange:
+    """What a rank knows of the other slices' latent, and how it renews it (guide sections 3.5 and 4.1).
+
+    After a synchronous step call `remember`, after a silent one `step`, before the VAE `finalize`. Between them a
+    rank's own slice is bit-exact fresh and every remote block is one that was received or the last one known, never a
+    blend; ranks may therefore disagree about remote blocks until `finalize`.
+    A step is two collectives of fixed shapes and never makes the host wait for the device.
+    """
+
+    def __init__(
+        self,
+        grid: BlockGrid,
+        slice_index: int,
+        slices: int,
+        k: int,
+        score: str = "cosine",
+        against: Against = "previous_step",
+        polling: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Set up the exchange of one rank for one picture.
+
+        grid: blocks of a slice. slice_index, slices: this rank's slice, counted from the top, and how many there are.
+        k: blocks sent a step. score: a name in SCORES. against: a block is compared with itself at the previous step
+        or as it was last sent. polling: every block once a round (Polling). group: the ranks of the slices of one
+        batch half, in slice order (None: the default group); with one slice there is nobody to talk to.
+        Raises ValueError for a k, score or against that does not exist.
+        """
+        if not 1 <= k <= grid.count:
+            raise ValueError(f"k={k}: a step sends 1 to {grid.count} blocks of a slice (resolve_budget gives such a k)")
+        if score not in SCORES:
+            raise ValueError(f"score={score}: use one of {', '.join(SCORES)}")
+        if against not in get_args(Against):
+            raise ValueError(f"against={against}: use one of {', '.join(get_args(Against))}")
+        assert 0 <= slice_index < slices
+        if slices > 1:
+            assert dist.get_world_size(group) == slices, "one rank a slice"
+            assert dist.get_rank(group) == slice_index, "the group's order is the slices' order"
+        self.grid, self.slice_index, self.slices, self.k = grid, slice_index, slices, k
+        self.against, self.polling, self.group = against, polling, group
+        self._score = SCORES[score]
+        # Slices are horizontal, so the blocks of the whole latent, row by row, are those of slice 0, of slice 1, ...
+        self._whole = replace(grid, rows=grid.rows * slices)
+        self._memory: Tensor | None = None  # (slices, K, C, b, b)
+
+    def remember(self, latents: Tensor) -> None:
+        """Take the whole latent (1, C, H, W), exact on every rank, after a synchronous step; a round begins."""
+        if self.slices == 1:
+            return
+        self._memory = self._whole.split(latents).unflatten(0, (self.slices, self.grid.count))
+        self._before = self._memory[self.slice_index].clone()  # what the next step's blocks are compared with
+        self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
+
+    def step(self, latents: Tensor) -> Tensor:
+        """Exchange blocks after the scheduler step of a silent step.
+
+        latents: (1, C, H, W), of which only this rank's slice is read. Returns the whole latent as this rank now knows
+        it, same shape and dtype, in memory of its own.
+        """
+        if self.slices == 1:
+            return latents
+        assert self._memory is not None, "remember the latent of a synchronous step first"
+        fresh = self.grid.split(self._own(latents))
+        chosen = self._rounds.choose(self._score(fresh, self._before), self.k)
+        payload = fresh.index_select(0, chosen)
+        self._receive(self._memory, chosen, payload)
+        self._memory[self.slice_index].copy_(fresh)
+        if self.against == "previous_step":
+            self._before = fresh
+        else:
+            self._before.index_copy_(0, chosen, payload)
+        return self._whole.join(self._memory.flatten(0, 1))
+
+    def finalize(self, latents: Tensor) -> Tensor:
+        """Gather the exact slices: every rank returns the same exact latent (1, C, H, W), by one collective."""
+        if self.slices == 1:
+            return latents
+        slices = gather(self._own(latents)[0], self.group)  # (slices, C, rows, W)
+        return slices.transpose(0, 1).reshape(latents.shape)
+
+    def _receive(self, memory: Tensor, chosen: Tensor, payload: Tensor) -> None:
+        """Send the chosen blocks, and put what each peer sent where it belongs in memory (slices, K, C, b, b)."""
+        # int64 as topk gives it and index_copy_ wants it: 8 bytes beside a block's hundreds cost less than two casts.
+        positions = gather(chosen, self.group)
+        blocks = gather(payload, self.group)
+        for peer in range(self.slices):
+            if peer != self.slice_index:
+                memory[peer].index_copy_(0, positions[peer], blocks[peer])
+
+    def _own(self, latents: Tensor) -> Tensor:
+        """View this rank's slice (1, C, rows, W) of a whole latent."""
+        assert latents.shape[2] == self._whole.rows, f"{tuple(latents.shape)} is not {self._whole}"
+        return latents.narrow(2, self.slice_index * self.grid.rows, self.grid.rows)
