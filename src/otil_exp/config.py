@@ -97,6 +97,17 @@ class Dtype(str, Enum):
     bfloat16 = "bfloat16"
 
 
+class PromptSource(str, Enum):
+    list = "list"
+    """prompts.texts, in the config itself."""
+    shapes = "shapes"
+    """Captions of random scenes in the words the shapes model knows."""
+    file = "file"
+    """A text file (one a line), JSONL or TSV at prompts.path."""
+    coco = "coco"
+    """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
+
+
 class Against(str, Enum):
     """What a block is compared with to score how much it changed."""
 
@@ -166,7 +177,7 @@ class KConfig:
     """Budget of methods that select blocks; ignored by the others."""
 
     budget: float = MISSING
-    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1."""
+    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1; .inf sends all."""
 
 
 @dataclass
@@ -207,8 +218,11 @@ class ModelConfig:
 class PromptsConfig:
     """Which prompts, and which of them."""
 
-    source: str = MISSING
-    """demo, shapes, file or coco."""
+    source: PromptSource = MISSING
+    """Where they come from."""
+
+    texts: list[str] = field(default_factory=list)
+    """The prompts of source=list."""
 
     path: str | None = None
     """Text, JSONL or TSV file of prompts=file; captions JSON of prompts=coco."""

@@ -153,3 +153,21 @@ def _own_group(rank: int, members: list[list[int]]) -> dist.ProcessGroup | None:
             group = new_group(ranks)
             own = group if rank in ranks else own
     return own
+
+
+def resolve_device(device_kind: str, world_size: int) -> str:
+    """Settle device=auto, and check that this machine has what the ranks need; under a scheduler, its share of them.
+
+    Raises ValueError naming the alternatives when there are too few GPUs.
+    """
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    gpus = torch.cuda.device_count()
+    if device_kind == "auto":
+        # One visible GPU for several ranks is not enough: sharing it must be asked for, as its times mean nothing.
+        device_kind = "cuda" if gpus else "cpu"
+    shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {max(gpus, 1)} rank(s)"
+    if device_kind == "cuda" and gpus < local_ranks and not (gpus == 1 and "LOCAL_WORLD_SIZE" in os.environ):
+        raise ValueError(f"device=cuda: {local_ranks} ranks need {local_ranks} GPUs here and {gpus} are visible; {shared}")
+    if device_kind == "shared_gpu" and not gpus:
+        raise ValueError("device=shared_gpu: no GPU is visible; use device=cpu")
+    return device_kind

@@ -1,0 +1,54 @@
+"""One point of a grid, from composed config to run folder: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from otil_exp.config import DeviceKind, ExperimentConfig, to_plain
+from otil_exp.effective import effective
+from otil_exp.prompts import Prompt, load_prompts
+from otil_exp.run.folder import RunFolder
+from otil_exp.run.signature import signature
+from otil_exp.topology import resolve_device
+from otil_exp.validate import topology_of, validate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A validated cell, ready to launch."""
+
+    composed: dict[str, Any]
+    """What the user composed, resolved and plain: the run folder's config.yaml."""
+
+    effective: ExperimentConfig
+    """What is run: settings the method ignores normalised away."""
+
+    prompts: list[Prompt]
+    folder: RunFolder
+
+    @property
+    def label(self) -> str:
+        """The cell in a line of output."""
+        topology = self.effective.topology
+        split = "" if topology.world_size == 1 else " split" if topology.split_batch else " nosplit"
+        return f"{self.effective.preset.name} on {topology.world_size} rank(s){split}"
+
+
+def prepare(composed: DictConfig) -> Cell:
+    """Check a composed config and say where it runs.
+
+    Raises ValueError, with what to type, for anything that contradicts itself or this machine.
+    """
+    typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
+    assert isinstance(typed, ExperimentConfig)
+    kind = resolve_device(typed.device.kind.name, topology_of(typed).world_size)
+    config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
+    validate(config)
+    prompts = load_prompts(config.prompts, config.seed)
+    what = effective(config)
+    folder = RunFolder(Path(config.output_dir).expanduser().absolute() / config.name / signature(what, prompts))
+    return Cell(composed=to_plain(config), effective=what, prompts=prompts, folder=folder)

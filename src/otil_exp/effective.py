@@ -1,0 +1,71 @@
+"""What a config really runs: settings a method ignores normalised away, so that equal cells are one cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from otil_exp.config import (
+    BenchmarkConfig,
+    DeviceConfig,
+    DeviceKind,
+    ExperimentConfig,
+    GroupNormKind,
+    KConfig,
+    Mode,
+    Parallelism,
+    PresetConfig,
+    RefreshConfig,
+    SyncMode,
+    TopologyConfig,
+)
+from otil_exp.exchange import resolve_budget
+from otil_exp.validate import grid_of, topology_of
+
+REFERENCE = PresetConfig(name="reference", parallelism=Parallelism.none)
+"""One process, whatever method was asked for on one rank."""
+
+BATCH_SPLIT = PresetConfig(name="batch_split", parallelism=Parallelism.patch, sync_mode=SyncMode.full_sync)
+"""One slice a CFG half: no method that cuts slices has anything to cut or to exchange but the noise prediction."""
+
+NO_WARMUP = -1
+"""warmup_steps of methods that have no warm-up: every step is steady."""
+
+
+def effective(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with everything its method ignores set to one fixed value.
+
+    Two cells with equal effective configs make the same pictures in the same way. Expects a validated config whose
+    device is resolved.
+    """
+    topology = topology_of(config)
+    preset = _effective_preset(config)
+    sliced = preset.parallelism is Parallelism.patch and topology.slices > 1
+    warms_up = sliced and preset.sync_mode is not SyncMode.full_sync
+    silent = sliced and preset.sync_mode is SyncMode.no_sync
+    refreshes = silent and 0 < config.refresh.period < config.num_inference_steps - config.warmup_steps
+    transmits = preset.transmit is not None
+    return replace(
+        config,
+        preset=preset,
+        topology=TopologyConfig(world_size=topology.world_size, split_batch=topology.split_batch),
+        warmup_steps=config.warmup_steps if warms_up else NO_WARMUP,
+        groupnorm=config.groupnorm if sliced else GroupNormKind.exact,
+        refresh=RefreshConfig(period=config.refresh.period if refreshes else 0),
+        k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if transmits else 0),
+        device=_effective_device(config.device, topology.world_size),
+        benchmark=config.benchmark if config.mode is Mode.benchmark else BenchmarkConfig(),
+    )
+
+
+def _effective_preset(config: ExperimentConfig) -> PresetConfig:
+    topology, preset = topology_of(config), config.preset
+    if topology.world_size == 1:
+        return REFERENCE
+    if topology.slices == 1 and preset.parallelism is not Parallelism.tensor:
+        return BATCH_SPLIT
+    return replace(preset, cfg_repair=preset.cfg_repair and topology.split_batch)
+
+
+def _effective_device(device: DeviceConfig, world_size: int) -> DeviceConfig:
+    alone = device.kind is DeviceKind.shared_gpu and world_size == 1
+    return replace(device, kind=DeviceKind.cuda if alone else device.kind)

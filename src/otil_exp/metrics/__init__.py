@@ -1,0 +1,1 @@
+"""Scores of pictures: pure functions over float arrays."""

@@ -1,0 +1,210 @@
+"""From a config to a ready pipeline on this rank: diffusers' own SDXL pipeline around a UNet that knows its rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otil_exp.config import ExperimentConfig
+from otil_exp.exchange import LatentExchange, Step, repair_pair, step_kinds
+from otil_exp.loading import load_pipeline
+from otil_exp.topology import RankContext
+from otil_exp.traffic import Traffic, TrafficCounter
+from otil_exp.upstream import build_unet
+from otil_exp.validate import grid_of
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """What one step of one picture cost this rank."""
+
+    step: Step
+    ms: float
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A picture, or its latents, and how it came about."""
+
+    latents: Tensor
+    """Final latents (1, 4, H / 8, W / 8), the same on every rank."""
+
+    image: np.ndarray | None
+    """(H, W, 3) float32 in [0, 1]; None where the VAE was not run."""
+
+    steps: list[StepTrace]
+
+
+class RankPipeline:
+    """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
+
+    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. Close it, or
+    use it as a context manager: it holds run-time patches of distrifuser.
+    """
+
+    def __init__(self, config: ExperimentConfig, ranks: RankContext) -> None:
+        self.config = config
+        self.ranks = ranks
+        self.traffic = TrafficCounter()
+        self.exchange = _exchange(config, ranks)
+        self.steps = step_kinds(
+            config.num_inference_steps, config.warmup_steps, config.refresh.period, finalizes=self.exchange is not None
+        )
+        self.pipeline = load_pipeline(config.model, config.scheduler, ranks.device)
+        self.unet = build_unet(
+            self.pipeline.unet,
+            ranks,
+            parallelism=config.preset.parallelism,
+            sync_mode=config.preset.sync_mode,
+            split_scheme=config.preset.split_scheme,
+            noise_gather=config.preset.noise_gather,
+            cfg_repair=config.preset.cfg_repair,
+            gn_sync=config.preset.gn_sync,
+            groupnorm=config.groupnorm,
+            warmup_steps=config.warmup_steps,
+            height=config.height,
+            width=config.width,
+            guidance=config.guidance_scale > 1,
+            engine=config.engine.name,
+            traffic=self.traffic,
+            repair=repair_pair,
+        )
+        self.pipeline.unet = self.unet
+        self._prepare()
+
+    def __enter__(self) -> RankPipeline:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Undo the patches of distrifuser."""
+        self.unet.close()
+
+    @torch.no_grad()
+    def __call__(
+        self, prompt: str, seed: int, *, decode: bool = True, on_step: Callable[[int], None] | None = None
+    ) -> Generated:
+        """Denoise one prompt from the noise of one seed, and decode it.
+
+        The noise is drawn on the CPU, so that it is the same on every device. on_step gets the number of steps done.
+        """
+        clock, traces, final = _StepClock(self.ranks.device), list[tuple[Step, Traffic]](), list[Tensor]()
+
+        def end_of_step(_: Any, index: int, __: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            latents = self._exchanged(self.steps[index], tensors["latents"])
+            clock.tick()
+            traces.append((self.steps[index], self.traffic.take()))
+            if index + 1 == len(self.steps):
+                final.append(latents)
+            if on_step is not None:
+                on_step(index + 1)
+            return {"latents": latents}
+
+        with self.traffic.installed():
+            self.traffic.take()
+            self.unet.begin(self.steps)
+            start = self.unet.register_forward_pre_hook(lambda *_: clock.start())
+            images = self.pipeline(
+                prompt=prompt,
+                height=self.config.height,
+                width=self.config.width,
+                num_inference_steps=self.config.num_inference_steps,
+                guidance_scale=self.config.guidance_scale,
+                generator=torch.Generator().manual_seed(seed),
+                output_type="np" if decode else "latent",
+                callback_on_step_end=end_of_step,
+                callback_on_step_end_tensor_inputs=["latents"],
+            ).images
+            start.remove()
+            self.unet.finish()
+        costs = [StepTrace(step, ms, sent) for (step, sent), ms in zip(traces, clock.intervals_ms(), strict=True)]
+        return Generated(latents=final[0], image=images[0] if decode else None, steps=costs)
+
+    def _exchanged(self, step: Step, latents: Tensor) -> Tensor:
+        """OTIL's exchange after the scheduler step; other methods have none."""
+        if self.exchange is None:
+            return latents
+        if step.synchronous:
+            self.exchange.remember(latents)
+            return latents
+        if step.kind == "final":
+            return self.exchange.finalize(latents)
+        return self.exchange.step(latents)
+
+    def _prepare(self) -> None:
+        """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""
+        config, pipeline = self.config, self.pipeline
+        batch = 2 if config.guidance_scale > 1 else 1
+        embeds, _, pooled, _ = pipeline.encode_prompt("", device=self.ranks.device, do_classifier_free_guidance=False)
+        ids = torch.tensor([[config.height, config.width, 0, 0, config.height, config.width]])
+        factor = pipeline.vae_scale_factor
+        latents = torch.zeros(batch, pipeline.unet.config.in_channels, config.height // factor, config.width // factor)
+        self.unet.prepare(
+            sample=latents.to(self.ranks.device, embeds.dtype),
+            timestep=torch.ones((), device=self.ranks.device),
+            encoder_hidden_states=embeds.repeat(batch, 1, 1),
+            added_cond_kwargs={
+                "text_embeds": pooled.repeat(batch, 1),
+                "time_ids": ids.to(self.ranks.device, embeds.dtype).repeat(batch, 1),
+            },
+        )
+
+
+def build_pipeline(config: ExperimentConfig, ranks: RankContext) -> RankPipeline:
+    """The pipeline of this rank for an effective config."""
+    return RankPipeline(config, ranks)
+
+
+def _exchange(config: ExperimentConfig, ranks: RankContext) -> LatentExchange | None:
+    transmit = config.preset.transmit
+    if transmit is None:
+        return None
+    return LatentExchange(
+        grid_of(config, ranks.topology),
+        slice_index=ranks.slice_index,
+        slices=ranks.topology.slices,
+        k=int(config.k.budget),
+        score=transmit.score,
+        against=transmit.against.value,
+        polling=transmit.polling,
+        group=ranks.batch_group,
+    )
+
+
+class _StepClock:
+    """Times between ticks: CUDA events, read once at the end (no synchronisation on the way), or the host's clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._marks: list[Any] = []
+
+    def start(self) -> None:
+        """Begin with the first call of the UNet: encoding the prompt is no step."""
+        if not self._marks:
+            self.tick()
+
+    def tick(self) -> None:
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def intervals_ms(self) -> list[float]:
+        """Milliseconds between consecutive ticks."""
+        pairs = list(zip(self._marks, self._marks[1:], strict=False))
+        if self._cuda:
+            torch.cuda.synchronize()
+            return [start.elapsed_time(end) for start, end in pairs]
+        return [(end - start) * 1e3 for start, end in pairs]

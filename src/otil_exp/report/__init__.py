@@ -1,0 +1,1 @@
+"""Runs laid side by side."""

@@ -1,0 +1,70 @@
+"""The summary table of a grid, from run folders alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from otil_exp.run.folder import RunFolder
+
+
+def summary(folders: Sequence[RunFolder]) -> RenderableType:
+    """Table of method, cost and quality, then where the pictures are, then what failed and why."""
+    notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
+    return Group(_table(folders), *notes)
+
+
+def _table(folders: Sequence[RunFolder]) -> Table:
+    table = Table(caption="ms and MB: a step after warm-up, times of rank 0; PSNR: to the reference picture, mean")
+    for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
+        table.add_column(header, justify=align)  # type: ignore[arg-type]
+    for header in ("ms/step", "MB/step a rank sends", "PSNR dB", "status"):
+        table.add_column(header, justify="right")
+    for folder in folders:
+        table.add_row(*_row(folder))
+    return table
+
+
+def _row(folder: RunFolder) -> list[str]:
+    record, metrics = folder.record, folder.metrics
+    effective, topology = record.get("effective", {}), record.get("topology", {})
+    split = " split" if topology.get("split_batch") else ""
+    traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
+    psnr = "reference" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
+    return [
+        str(record.get("method", "?")),
+        f"{topology.get('world_size', '?')}{split}",
+        str(effective.get("k") or "-"),
+        str(effective.get("refresh_period") or "-"),
+        _number(metrics, "latency/step_ms", 1, ".1f"),
+        traffic,
+        psnr,
+        str(record.get("status", "missing")),
+    ]
+
+
+def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
+    value = metrics.get(key, {}).get("value")
+    return "-" if value is None else format(value * scale, form)
+
+
+def _paths(folders: Sequence[RunFolder]) -> list[Text]:
+    return [Text(f"{f.record['method']}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
+
+
+def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
+    lines = {f"times of {f.record['method']}: meaningless, {why}" for f in folders if (why := f.record.get("times_meaningless"))}
+    lines |= {f"PSNR: {why}" for f in folders if (why := f.metrics.get("ref/psnr", {}).get("missing"))}
+    return [Text(line, style="yellow") for line in sorted(lines)]
+
+
+def _failures(folders: Sequence[RunFolder]) -> list[Text]:
+    return [
+        Text(f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})", style="red")
+        for f in folders
+        if f.record.get("status") == "failed"
+    ]

@@ -1,0 +1,1 @@
+"""One run: its pictures or timings, its folder, its scores."""

@@ -1,0 +1,61 @@
+"""mode=benchmark: how long the denoising of a picture takes, VAE excluded."""
+
+from __future__ import annotations
+
+import time
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from otil_exp.pipeline import RankPipeline
+from otil_exp.prompts import Prompt
+from otil_exp.run.folder import RunFolder, StepRow
+from otil_exp.run.generation import gather_rows
+from otil_exp.run.scores import cost_metrics
+
+
+def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:
+    """Time the first prompt: untimed images first, then repeats; raw samples go to metrics.json and steps.csv.
+
+    A sample is the wall time from a barrier to the end of the last kernel on rank 0: encoding the prompt and all steps.
+    """
+    settings, prompt = pipeline.config.benchmark, prompts[0]
+    for _ in range(settings.warmup_images):
+        pipeline(prompt.text, prompt.seed, decode=False)
+    samples: list[float] = []
+    rows: list[StepRow] = []
+    for repeat in range(settings.repeats):
+        _rendezvous(pipeline)
+        start = time.perf_counter()
+        generated = pipeline(prompt.text, prompt.seed, decode=False)
+        _rendezvous(pipeline)
+        samples.append(time.perf_counter() - start)
+        rows += gather_rows(pipeline, prompt.index, generated, repeat)
+    if pipeline.ranks.is_main:
+        folder.write_steps(rows)
+        folder.update_metrics(cost_metrics(rows) | {"latency/image_s": image_latency(samples, settings.drop_extremes)})
+
+
+def image_latency(samples: list[float], drop_extremes: int) -> dict[str, Any]:
+    """Mean over the samples (seconds) without the drop_extremes fastest and slowest; the raw ones stay beside it."""
+    kept = sorted(samples)[drop_extremes : len(samples) - drop_extremes]
+    assert kept, "validation leaves at least one sample"
+    return {
+        "value": fmean(kept),
+        "unit": "s",
+        "model": None,
+        "n": len(kept),
+        "stdev": stdev(kept) if len(kept) > 1 else None,
+        "dropped": 2 * drop_extremes,
+        "samples": samples,
+    }
+
+
+def _rendezvous(pipeline: RankPipeline) -> None:
+    """All ranks here, all kernels done."""
+    if pipeline.ranks.device.type == "cuda":
+        torch.cuda.synchronize()
+    if pipeline.ranks.topology.world_size > 1:
+        dist.barrier()

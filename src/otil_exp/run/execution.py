@@ -1,0 +1,101 @@
+"""What every rank of a run does, from joining the others to leaving them."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from otil_exp.config import ExperimentConfig, Mode
+from otil_exp.pipeline import build_pipeline
+from otil_exp.prompts import Prompt
+from otil_exp.run.benchmark import benchmark
+from otil_exp.run.folder import RunFolder
+from otil_exp.run.generation import generate
+from otil_exp.run.provenance import now, provenance
+from otil_exp.run.signature import picture_key, signature
+from otil_exp.topology import RankContext, Topology, join, leave
+
+
+def execute(effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt], path: str) -> None:
+    """Run one cell on this rank: the entry point of every process of a job.
+
+    effective: what is run; composed: what the user composed, for config.yaml; path: the run folder.
+    Raises what went wrong on this rank, after noting it in the record.
+    """
+    topology = Topology(world_size=effective.topology.world_size, split_batch=effective.topology.split_batch)
+    folder = RunFolder(Path(path))
+    try:
+        ranks = join(topology, effective.device.kind.name, effective.launch.collective_timeout_s)
+        if ranks.is_main:
+            _begin(folder, effective, composed, prompts)
+        with build_pipeline(effective, ranks) as pipeline:
+            run = generate if effective.mode is Mode.generate else benchmark
+            run(pipeline, prompts, folder)
+        if ranks.is_main:
+            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+        leave()
+    except BaseException as error:
+        note_failure(folder, int(os.environ.get("RANK", 0)), error, traceback.format_exc())
+        raise
+
+
+def note_failure(folder: RunFolder, rank: int, error: BaseException | str, trace: str | None) -> None:
+    """Note the first failure of a job in its record; whoever dies of it afterwards does not overwrite it.
+
+    The failing rank itself writes (rank 0 may be the one that hangs); the rename keeps the file whole.
+    """
+    if folder.record.get("status") == "running":
+        message = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        folder.update_record(status="failed", ended=now(), failed_rank=rank, error=message, traceback=trace)
+
+
+def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:
+    folder.write_config(composed)
+    before = folder.record
+    folder.update_record(
+        status="running",
+        signature=signature(effective, prompts),
+        picture_key=picture_key(effective),
+        method=effective.preset.name,
+        effective=_effective_facts(effective),
+        topology={"world_size": effective.topology.world_size, "split_batch": effective.topology.split_batch},
+        device=effective.device.kind.name,
+        times_meaningless=_times_meaningless(effective),
+        prompts=[{"index": prompt.index, "text": prompt.text, "seed": prompt.seed} for prompt in prompts],
+        started=before.get("started", now()),
+        resumed=[*before.get("resumed", []), now()] if before else [],
+        ended=None,
+        failed_rank=None,
+        error=None,
+        traceback=None,
+        **provenance(),
+    )
+
+
+def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
+    """What the method really used, after normalisation."""
+    return {
+        "k": int(effective.k.budget) or None,
+        "refresh_period": effective.refresh.period,
+        "warmup_steps": effective.warmup_steps if effective.warmup_steps >= 0 else None,
+        "groupnorm": effective.groupnorm.name,
+        "cfg_repair": effective.preset.cfg_repair,
+    }
+
+
+def _times_meaningless(effective: ExperimentConfig) -> str | None:
+    """Why the times of this run must not be compared, or None."""
+    if effective.device.kind.name == "shared_gpu":
+        return "all ranks shared one GPU (device=shared_gpu)"
+    return None
+
+
+def _peak_memory_mib(ranks: RankContext) -> float | None:
+    """Most GPU memory rank 0's tensors took, MiB; None without a GPU."""
+    if ranks.device.type != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated(ranks.device) / 2**20, 1)

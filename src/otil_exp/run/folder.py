@@ -1,0 +1,127 @@
+"""The run folder (DESIGN section 5): where its files are, and how they are written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+from PIL import Image
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One line of steps.csv: what one rank did in one step of one picture."""
+
+    rank: int
+    prompt: int
+    """Index of the prompt in its set."""
+    step: int
+    kind: str
+    """warmup, steady, refresh or final."""
+    ms: float
+    """Time from the end of the step before to the end of this one, milliseconds."""
+    bytes_sent: int
+    """Payload this rank put on the wire (otil_exp.traffic)."""
+    collectives: int
+    """Collectives this rank took part in."""
+    repeat: int = 0
+    """Which repetition of mode=benchmark."""
+
+
+class RunFolder:
+    """One run's files. Finished ones are never overwritten; shared ones are written by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def images(self) -> Path:
+        return self.path / "images"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def finished(self) -> bool:
+        return self.record.get("status") == "done"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """record.json; empty when there is none yet."""
+        return self._read_json("record.json")
+
+    def update_record(self, **values: Any) -> None:
+        """Set keys of record.json, keeping the others."""
+        self._write_json("record.json", self.record | values)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """metrics.json; empty when there is none yet."""
+        return self._read_json("metrics.json")
+
+    def update_metrics(self, metrics: dict[str, Any]) -> None:
+        """Set metrics of metrics.json, keeping the others."""
+        self._write_json("metrics.json", self.metrics | metrics)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """config.yaml, plain."""
+        return dict(yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8")))
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        self._write("config.yaml", lambda path: path.write_text(text, encoding="utf-8"))
+
+    def image_path(self, prompt: int) -> Path:
+        return self.images / f"{prompt:02d}.png"
+
+    def write_image(self, prompt: int, image: Image.Image) -> None:
+        self._write(self.image_path(prompt), lambda path: image.save(path, format="PNG"))
+
+    def reject_image(self, prompt: int, image: Image.Image) -> Path:
+        """Keep a picture that failed its check out of images/, so that a rerun makes it again."""
+        path = self.path / "rejected" / f"{prompt:02d}.png"
+        self._write(path, lambda beside: image.save(beside, format="PNG"))
+        return path
+
+    def read_steps(self) -> list[StepRow]:
+        path = self.path / "steps.csv"
+        if not path.exists():
+            return []
+        kinds: dict[str, Callable[[str], Any]] = {"kind": str, "ms": float}
+        with path.open(newline="", encoding="utf-8") as file:
+            return [StepRow(**{key: kinds.get(key, int)(value) for key, value in row.items()}) for row in csv.DictReader(file)]
+
+    def write_steps(self, rows: list[StepRow]) -> None:
+        buffer = StringIO()
+        writer = csv.DictWriter(buffer, [field.name for field in fields(StepRow)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) | {"ms": f"{row.ms:.4f}"} for row in rows)
+        self._write("steps.csv", lambda path: path.write_text(buffer.getvalue(), encoding="utf-8"))
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    def _write_json(self, name: str, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        self._write(name, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def _write(self, name: str | Path, save: Callable[[Path], object]) -> None:
+        """Write beside, then rename: a reader sees the old file or the new one, never half of one."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            save(beside)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""mode=generate: a picture for every prompt that has none yet, then the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch import distributed as dist
+
+from otil_exp.pipeline import Generated, RankPipeline
+from otil_exp.prompts import Prompt
+from otil_exp.run.folder import RunFolder, StepRow
+from otil_exp.run.scores import score_run
+
+
+class BadPictureError(RuntimeError):
+    """A picture that is constant or not finite: the run failed, whatever its score would be."""
+
+
+def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:
+    """Make the missing pictures of a run, one after the other; rank 0 writes them and the steps of all ranks.
+
+    Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
+    """
+    missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
+    kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
+    rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
+    with _progress(pipeline, len(missing)) as bar:
+        for prompt in missing:
+            bar.begin(prompt)
+            generated = pipeline(prompt.text, prompt.seed, decode=pipeline.ranks.is_main, on_step=bar.step)
+            rows += gather_rows(pipeline, prompt.index, generated)
+            if pipeline.ranks.is_main:
+                folder.write_steps(rows)
+                _keep_picture(folder, prompt, generated)
+            bar.done()
+    if pipeline.ranks.is_main:
+        score_run(folder, pipeline.config.metrics)
+
+
+def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:
+    """The steps of all ranks for one picture, on rank 0; empty on the others. Not counted as traffic of the method."""
+    own = [
+        StepRow(
+            rank=pipeline.ranks.rank,
+            prompt=prompt,
+            step=trace.step.index,
+            kind=trace.step.kind,
+            ms=trace.ms,
+            bytes_sent=trace.traffic.bytes_sent,
+            collectives=trace.traffic.collectives,
+            repeat=repeat,
+        )
+        for trace in generated.steps
+    ]
+    world_size = pipeline.ranks.topology.world_size
+    if world_size == 1:
+        return own
+    everyone: list[list[StepRow]] | None = [[] for _ in range(world_size)] if pipeline.ranks.is_main else None
+    dist.gather_object(own, everyone)
+    return [row for rows in everyone or [] for row in rows]
+
+
+def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:
+    """Rank 0's list for all: on a shared file system the others may still see an older folder."""
+    if pipeline.ranks.topology.world_size == 1:
+        return missing
+    agreed = [missing]
+    dist.broadcast_object_list(agreed, src=0)
+    return agreed[0]
+
+
+def _keep_picture(folder: RunFolder, prompt: Prompt, generated: Generated) -> None:
+    assert generated.image is not None
+    fault = _fault(generated)
+    picture = Image.fromarray(np.nan_to_num(generated.image * 255).round().clip(0, 255).astype(np.uint8))
+    if fault is None:
+        folder.write_image(prompt.index, picture)
+        return
+    path = folder.reject_image(prompt.index, picture)
+    raise BadPictureError(f"the picture of prompt {prompt.index:02d} ({prompt.text!r}) {fault}; kept as {path}")
+
+
+def _fault(generated: Generated) -> str | None:
+    """What is wrong with a picture, or None."""
+    assert generated.image is not None
+    if not (generated.latents.isfinite().all() and np.isfinite(generated.image).all()):
+        return "is not finite (NaN or infinity)"
+    if np.ptp(generated.image) * 255 < 1:
+        return "is one constant colour"
+    return None
+
+
+@dataclass
+class _Bar:
+    """Steps done over all missing pictures."""
+
+    progress: Progress
+    task: TaskID
+    total_steps: int
+    pictures: int = 0
+
+    def begin(self, prompt: Prompt) -> None:
+        self.progress.update(self.task, description=f"{prompt.index:02d} {prompt.text[:40]}")
+
+    def step(self, done: int) -> None:
+        self.progress.update(self.task, completed=self.pictures * self.total_steps + done)
+
+    def done(self) -> None:
+        self.pictures += 1
+
+
+@contextmanager
+def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
+    """A progress bar on rank 0, silent on the others and where there is no terminal."""
+    columns = (TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    steps = len(pipeline.steps)
+    with Progress(*columns, transient=True, disable=not pipeline.ranks.is_main) as progress:
+        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps)

@@ -1,0 +1,60 @@
+"""What a result depends on besides its config: machine, versions, commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("otil-exp", "torch", "diffusers", "transformers", "huggingface_hub", "distrifuser", "hydra-core")
+
+
+def now() -> str:
+    """Current time, UTC, ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def provenance() -> dict[str, Any]:
+    """Machine, GPUs and their links, package versions, git commit of the code; plain values for record.json."""
+    return {
+        "host": platform.node(),
+        "cpu": {"model": _cpu_model(), "cores": os.cpu_count()},
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
+        "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
+        "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
+        "git_commit": _command(["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]),
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _command(command: list[str]) -> str | None:
+    """First output of a helper program, or None where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

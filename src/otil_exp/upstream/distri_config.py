@@ -1,0 +1,50 @@
+"""distrifuser's configuration object, filled from a RankContext."""
+
+from __future__ import annotations
+
+from torch import distributed as dist
+
+from otil_exp.topology import RankContext
+from otil_exp.upstream.imports import DistriConfig
+
+
+class RankConfig(DistriConfig):
+    """A DistriConfig for any world size, backend and device, made without touching the process group.
+
+    Upstream's own __init__ (utils.py:24-104, not called) swallows a failed init_process_group and goes on as if there
+    were one GPU, needs CUDA and NCCL, puts rank r on cuda:r on every node, and refuses world sizes like 3 and 6.
+    """
+
+    def __init__(
+        self,
+        ranks: RankContext,
+        *,
+        parallelism: str,
+        mode: str,
+        warmup_steps: int,
+        height: int,
+        width: int,
+        guidance: bool,
+        split_scheme: str = "row",
+        comm_checkpoint: int = 60,
+    ) -> None:
+        """height, width: pixels. mode: a name of SyncMode. comm_checkpoint: tensors sent in one collective."""
+        topology = ranks.topology
+        self.world_size, self.rank = topology.world_size, ranks.rank
+        self.height, self.width = height, width
+        self.do_classifier_free_guidance, self.split_batch = guidance, topology.split_batch
+        self.warmup_steps, self.comm_checkpoint = warmup_steps, comm_checkpoint
+        self.mode, self.parallelism, self.split_scheme = mode, parallelism, split_scheme
+        self.use_cuda_graph = False  # graphs are captured by otil_exp.upstream.engine, not by upstream's forward
+        self.verbose = False
+        self.n_device_per_batch = topology.slices
+        self.device = ranks.device
+        self.batch_group = ranks.batch_group
+        self._pair_group = ranks.pair_group
+
+    def split_group(self) -> dist.ProcessGroup | None:
+        """The ranks that hold this slice in both batch halves.
+
+        A method, because models/distri_sdxl_unet_tp.py:160 calls what utils.py:104 stores as a group.
+        """
+        return self._pair_group

@@ -1,0 +1,205 @@
+"""Rules that tie several values of a config together, checked while composing: each says what to type instead."""
+
+from __future__ import annotations
+
+from otil_exp.config import VAE_FACTOR, DeviceKind, Dtype, Engine, ExperimentConfig, Mode, Parallelism, SyncMode
+from otil_exp.exchange import SCORES, BlockGrid, resolve_budget
+from otil_exp.topology import Topology
+
+ROWS_PER_SLICE = 32
+"""Pixel rows a slice is a multiple of: 8 pixels a latent row, 4 latent rows through two halvings (facts: silently
+wrong pictures otherwise, 720x1280 on 2 slices among them)."""
+
+
+def validate(config: ExperimentConfig) -> None:
+    """Raise ValueError, with what to type, if values of the config contradict each other."""
+    topology = topology_of(config)
+    _check_preset(config)
+    _check_guidance(config)
+    _check_steps(config)
+    _check_size(config, topology)
+    _check_blocks(config, topology)
+    _check_tensor(config, topology)
+    _check_device(config, topology)
+    _check_benchmark(config)
+
+
+def topology_of(config: ExperimentConfig) -> Topology:
+    """The topology a config asks for; one rank for the reference, whatever topology= says."""
+    if config.preset.parallelism is Parallelism.none or config.topology.world_size == 1:
+        return Topology(world_size=1, split_batch=False)
+    return Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
+
+
+def grid_of(config: ExperimentConfig, topology: Topology) -> BlockGrid:
+    """The blocks of one slice's latent rows."""
+    assert config.preset.transmit is not None
+    return BlockGrid(
+        rows=config.height // VAE_FACTOR // topology.slices,
+        width=config.width // VAE_FACTOR,
+        block_size=config.preset.transmit.block_size,
+    )
+
+
+def _check_preset(config: ExperimentConfig) -> None:
+    preset = config.preset
+    patch, naive = preset.parallelism is Parallelism.patch, preset.parallelism is Parallelism.naive_patch
+    modes = ", ".join(mode.name for mode in SyncMode)
+    rules = [
+        (patch and preset.sync_mode is None, f"preset.sync_mode is missing: a patch method needs one of {modes}"),
+        (
+            not patch and preset.sync_mode is not None,
+            f"preset.sync_mode={_name(preset.sync_mode)} with preset.parallelism={preset.parallelism.name}: only patch "
+            "methods exchange layer context; use preset.sync_mode=null",
+        ),
+        (naive and preset.split_scheme is None, "preset.split_scheme is missing: use row, col or alternate"),
+        (
+            not naive and preset.split_scheme is not None,
+            f"preset.split_scheme={_name(preset.split_scheme)} with preset.parallelism={preset.parallelism.name}: only "
+            "naive_patch cuts more than one way; use preset.split_scheme=null or preset=naive_patch",
+        ),
+        (
+            not preset.noise_gather and preset.sync_mode is not SyncMode.no_sync,
+            "preset.noise_gather=false: only a method with silent layers can leave the noise prediction ungathered; "
+            "use preset.noise_gather=true or preset.sync_mode=no_sync",
+        ),
+        (
+            preset.noise_gather and preset.transmit is not None,
+            "preset.transmit with preset.noise_gather=true: there is nothing left to select when everything is gathered; "
+            "use preset.noise_gather=false or preset=balanced",
+        ),
+        (
+            not preset.noise_gather and preset.transmit is None,
+            "preset.noise_gather=false without preset.transmit: nothing would ever reach the other ranks; use preset=guide "
+            "or preset.noise_gather=true",
+        ),
+        (
+            preset.cfg_repair and preset.noise_gather,
+            "preset.cfg_repair=true with preset.noise_gather=true: the gather brings both halves already; use "
+            "preset.cfg_repair=false",
+        ),
+        (
+            preset.gn_sync and preset.sync_mode is not SyncMode.no_sync,
+            f"preset.gn_sync=true with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised while "
+            "the other layers are silent; use preset.sync_mode=no_sync, or preset.sync_mode=sync_gn for DistriFusion's way",
+        ),
+        (
+            preset.transmit is not None and preset.transmit.score not in SCORES,
+            f"preset.transmit.score={preset.transmit and preset.transmit.score}: use one of {', '.join(SCORES)}",
+        ),
+    ]
+    _refuse(rules)
+
+
+def _check_guidance(config: ExperimentConfig) -> None:
+    scale, topology = config.guidance_scale, config.topology
+    spread = config.preset.parallelism is not Parallelism.none and topology.world_size > 1
+    _refuse(
+        [
+            (scale < 1, f"guidance_scale={scale}: use 1 (no guidance) or more, such as guidance_scale=5"),
+            (
+                scale == 1 and topology.split_batch and spread,
+                "guidance_scale=1 turns guidance off, so there are no two halves to split: use "
+                f"topology={topology.world_size}gpu_nosplit or guidance_scale=5",
+            ),
+        ]
+    )
+
+
+def _check_steps(config: ExperimentConfig) -> None:
+    steps, warmup, period = config.num_inference_steps, config.warmup_steps, config.refresh.period
+    _refuse(
+        [
+            (steps < 1, f"num_inference_steps={steps}: use 1 or more, such as num_inference_steps=50"),
+            (warmup < 0, f"warmup_steps={warmup}: steps 0..warmup_steps are synchronous; use 0 or more"),
+            (
+                warmup >= steps,
+                f"warmup_steps={warmup} with num_inference_steps={steps}: warm-up must end before the last step; use "
+                f"warmup_steps={max(steps - 1, 0)} or less, or num_inference_steps={warmup + 1} or more",
+            ),
+            (period < 0, f"refresh.period={period}: use 0 (never) or a number of steps, such as refresh=every10"),
+        ]
+    )
+
+
+def _check_size(config: ExperimentConfig, topology: Topology) -> None:
+    """height % (32 * slices) == 0 where rows are cut and layers meet; every picture is a multiple of 8."""
+    preset = config.preset
+    cut_rows = preset.parallelism is Parallelism.patch or _name(preset.split_scheme) in ("row", "alternate")
+    cut_columns = _name(preset.split_scheme) in ("col", "alternate")
+    for name, value, cut in (("height", config.height, cut_rows), ("width", config.width, cut_columns)):
+        slices = topology.slices if cut and preset.parallelism is not Parallelism.tensor else 1
+        unit = ROWS_PER_SLICE * slices if slices > 1 else VAE_FACTOR
+        over = f"does not divide over {slices} slices (needs a multiple of {unit})" if slices > 1 else "is not a multiple of 8"
+        below, above = value // unit * unit, (value // unit + 1) * unit
+        near = f"{name}={above}" if below <= 0 else f"{name}={below} or {name}={above}"
+        _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
+
+
+def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:
+    if config.preset.transmit is not None and topology.slices > 1:
+        resolve_budget(config.k.budget, grid_of(config, topology).count)
+
+
+def _check_tensor(config: ExperimentConfig, topology: Topology) -> None:
+    channels = 64 if config.model.name == "shapes" else 320
+    _refuse(
+        [
+            (
+                config.preset.parallelism is Parallelism.tensor and channels % topology.slices != 0,
+                f"preset=tensor over {topology.slices} ranks a batch half: the {channels} channels of model="
+                f"{config.model.name} do not divide; use a topology of 1, 2, 4 or 8 ranks a half",
+            )
+        ]
+    )
+
+
+def _check_device(config: ExperimentConfig, topology: Topology) -> None:
+    kind, captured = config.device.kind, config.engine.name is Engine.cuda_graph
+    _refuse(
+        [
+            (
+                captured and kind is DeviceKind.cpu,
+                "engine=cuda_graph with device=cpu: there is no GPU to capture on; use engine=eager",
+            ),
+            (
+                captured and kind is DeviceKind.shared_gpu and topology.world_size > 1,
+                "engine=cuda_graph with device=shared_gpu: gloo's collectives cannot be captured; use engine=eager",
+            ),
+            (
+                kind is DeviceKind.cpu and config.model.dtype is Dtype.float16,
+                "model.dtype=float16 with device=cpu: half precision on a CPU is emulated; use model.dtype=float32",
+            ),
+            (
+                config.device.threads is not None and config.device.threads < 1,
+                f"device.threads={config.device.threads}: use 1 or more, or null to share the cores out",
+            ),
+        ]
+    )
+
+
+def _check_benchmark(config: ExperimentConfig) -> None:
+    benchmark = config.benchmark
+    _refuse(
+        [
+            (
+                config.mode is Mode.benchmark and benchmark.repeats <= 2 * benchmark.drop_extremes,
+                f"benchmark.repeats={benchmark.repeats} with benchmark.drop_extremes={benchmark.drop_extremes}: nothing "
+                f"would be left; use benchmark.repeats={2 * benchmark.drop_extremes + 1} or more",
+            ),
+            (benchmark.warmup_images < 0, "benchmark.warmup_images must be 0 or more"),
+            (benchmark.drop_extremes < 0, "benchmark.drop_extremes must be 0 or more"),
+            (config.launch.collective_timeout_s <= 0, "launch.collective_timeout_s must be above 0, in seconds"),
+        ]
+    )
+
+
+def _name(value: object) -> str:
+    return "null" if value is None else str(getattr(value, "name", value))
+
+
+def _refuse(rules: list[tuple[bool, str]]) -> None:
+    """Raise the sentence of the first rule that is broken."""
+    for broken, sentence in rules:
+        if broken:
+            raise ValueError(sentence)

@@ -1,0 +1,203 @@
+"""Make the shapes model from nothing: `python training/shapes/train.py --out outputs/shapes_training`.
+
+Stages: tokenizer, autoencoder, classifier, text-image similarity, UNet with text encoders, figures. A stage whose
+result lies in the output folder is not repeated; `--continue-unet` trains the UNet found there further.
+`--smoke` runs every stage for a few steps.
+"""
+
+import argparse
+import copy
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import diffusers
+import torch
+import transformers
+from architecture import assemble, build_scheduler, build_text_encoders, build_unet
+from classifier import train_classifier
+from config import TrainConfig, smoke_config
+from diffusers import (
+    AutoencoderKL,
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    StableDiffusionXLPipeline,
+    UNet2DConditionModel,
+)
+from evaluate import evaluate, generate, probe_scenes, shares, sheet
+from log import Log
+from pool import Pool, draw_pool, encode
+from safetensors.torch import save_file
+from text_image import train_text_image
+from tokenizer import train_tokenizer
+from transformers import CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
+from unet import Denoiser, train_unet
+from vae import train_vae
+
+from otil_exp.shapes.classifier import SceneClassifier, agreement
+from otil_exp.shapes.text_image import TextImageModel
+
+DEMO = (
+    "a vase on a seamless pale grey background",
+    "a large white vase in the middle of a seamless pale grey background",
+    "a large red circle on the left of a sky gradient",
+    "a small blue square on the right of a flat grey field",
+    "a large yellow triangle in the middle of a sunset gradient",
+    "a small purple vase on the left of a meadow gradient",
+    "a large green ring over a calm sea, on the right",
+    "a photo of an orange star in front of a night sky",
+)
+"""The first row of the sample sheet."""
+
+
+class Training:
+    """The stages, each of which reads and writes the output folder."""
+
+    def __init__(self, out: Path, config: TrainConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.pipeline_folder, self.metrics_folder, self.out = out / "weights", out / "weights_metrics", out
+        self.log = Log(out / "training.log")
+        versions = f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}"
+        machine = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+        self.log(f"{machine}, Python {platform.python_version()}, {versions}")
+        self.log(f"config {json.dumps(asdict(config))}")
+
+    def tokenizer(self) -> CLIPTokenizer:
+        """Train the tokenizer, or load it; the pipeline holds it twice, as SDXL does."""
+        folder = self.pipeline_folder / "tokenizer"
+        if not folder.exists():
+            train_tokenizer(folder, self.config.seed)
+        tokenizer = CLIPTokenizer.from_pretrained(folder)
+        self.log(f"tokenizer: {len(tokenizer)} tokens")
+        return tokenizer
+
+    def autoencoder(self, pool: Pool) -> AutoencoderKL:
+        """Train the autoencoder, or load it."""
+        folder = self.pipeline_folder / "vae"
+        if folder.exists():
+            return AutoencoderKL.from_pretrained(folder).float().to(self.device).eval()
+        vae = train_vae(pool, self.config.vae, self.config.seed, self.device, self.log)
+        save_half(vae, folder)
+        return vae.requires_grad_(False)
+
+    def classifier(self, pool: Pool) -> SceneClassifier:
+        """Train the classifier, or load it."""
+        path = self.metrics_folder / "classifier.safetensors"
+        if path.exists():
+            return SceneClassifier.load(path).to(self.device)
+        classifier = train_classifier(pool, self.config.classifier, self.config.seed, self.device, self.log)
+        save_state(classifier, path)
+        return classifier
+
+    def text_image(self, pool: Pool, tokenizer: CLIPTokenizer) -> TextImageModel:
+        """Train the text-image similarity, or load it."""
+        path = self.metrics_folder / "text_image.safetensors"
+        if path.exists():
+            return TextImageModel.load(path).to(self.device)
+        model = train_text_image(pool, tokenizer, self.config.text_image, self.config.seed, self.device, self.log)
+        save_state(model, path)
+        return model
+
+    def denoiser(self, tokenizer: CLIPTokenizer) -> tuple[Denoiser, bool]:
+        """Build the UNet and text encoders, or load them; tell whether they were there."""
+        folder = self.pipeline_folder
+        if (folder / "unet").exists():
+            unet = UNet2DConditionModel.from_pretrained(folder / "unet")
+            first = CLIPTextModel.from_pretrained(folder / "text_encoder")
+            second = CLIPTextModelWithProjection.from_pretrained(folder / "text_encoder_2")
+            return Denoiser(unet, (first, second)).float().to(self.device), True
+        torch.manual_seed(self.config.seed)
+        denoiser = Denoiser(build_unet(), build_text_encoders(tokenizer)).to(self.device)
+        denoiser.unet.to(memory_format=torch.channels_last)
+        return denoiser, False
+
+    def train_denoiser(self, denoiser: Denoiser, pool: Pool, vae: AutoencoderKL, tokenizer, classifier) -> None:
+        """Train UNet and text encoders and save the whole pipeline, with their averaged weights, in half precision."""
+        config = self.config
+        latents = encode(vae, pool.pictures) * vae.config.scaling_factor
+        self.log(f"latents {tuple(latents.shape)}, mean {latents.mean():.3f}, sd {latents.std():.3f}")
+        captions, scenes = probe_scenes(config.probe_captions, config.seed)
+
+        def probe(averaged: Denoiser, step: int) -> None:
+            pipeline = assemble(vae, averaged.unet, tuple(averaged.text_encoders), tokenizer)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+                pictures = generate(pipeline, captions, 20, config.seed)
+            right = shares(agreement(classifier, pictures, scenes))
+            self.log(f"reading at step {step}: " + " ".join(f"{name} {value:.3f}" for name, value in right.items()))
+
+        averaged = train_unet(
+            denoiser, latents, pool.ids, config.unet, config.diffusion, seed=config.seed,
+            compiled=config.compile and self.device.type == "cuda", probe_every=config.probe_every, probe=probe,
+            log=self.log,
+        )  # fmt: skip
+        pipeline = assemble(vae, averaged.unet, tuple(averaged.text_encoders), tokenizer)
+        pipeline.to(torch.float16).save_pretrained(self.pipeline_folder, safe_serialization=True)
+
+    def figures(self, classifier: SceneClassifier, text_image: TextImageModel) -> None:
+        """Load the saved pipeline as a user would (half precision on a GPU) and judge it."""
+        half = torch.float16 if self.device.type == "cuda" else torch.float32
+        pipeline = StableDiffusionXLPipeline.from_pretrained(self.pipeline_folder, torch_dtype=half, add_watermarker=False)
+        pipeline.to(self.device).set_progress_bar_config(disable=True)
+        config = pipeline.scheduler.config
+        ddim = pipeline.scheduler
+        samplers = (
+            ("ddim 50", ddim, 50),
+            ("ddim 20", ddim, 20),
+            ("ddim 8", ddim, 8),
+            ("euler 20", EulerDiscreteScheduler.from_config(config), 20),
+            ("dpm-solver++ 20", DPMSolverMultistepScheduler.from_config(config), 20),
+        )
+        figures = evaluate(
+            pipeline, classifier, text_image, self.config.evaluate_captions, self.config.seed, self.log, samplers
+        )
+        (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
+        self.draw_sheet(pipeline, ddim)
+
+    def draw_sheet(self, pipeline: StableDiffusionXLPipeline, scheduler) -> None:
+        """Write samples.png: eight prompts at 50 steps, the same at 8, then held-out captions at 50."""
+        pipeline.scheduler = scheduler
+        captions, _ = probe_scenes(32, self.config.seed)
+        rows = [generate(pipeline, DEMO, 50, 0), generate(pipeline, DEMO, 8, 0), generate(pipeline, captions, 50, 0)]
+        sheet(torch.cat(rows), columns=8).save(self.out / "samples.png", optimize=True)
+
+
+def save_half(module: torch.nn.Module, folder: Path) -> None:
+    """Save a copy of a diffusers or transformers module in float16."""
+    copy.deepcopy(module).half().save_pretrained(folder, safe_serialization=True)
+
+
+def save_state(module: torch.nn.Module, path: Path) -> None:
+    """Save a module's weights in float16."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.half().contiguous() for name, value in module.state_dict().items()}, path)
+
+
+def main() -> None:
+    """Run the stages that are not done yet."""
+    parser = argparse.ArgumentParser(description="Make the shapes model from nothing.")
+    parser.add_argument("--out", type=Path, default=Path("outputs/shapes_training"))
+    parser.add_argument("--smoke", action="store_true", help="a few steps of every stage")
+    parser.add_argument("--continue-unet", action="store_true", help="train the UNet found in --out further")
+    parser.add_argument("--unet-seconds", type=float, help="time for the UNet stage")
+    parser.add_argument("--unet-steps", type=int, help="steps of the UNet stage, to repeat an earlier training")
+    arguments = parser.parse_args()
+    config = smoke_config() if arguments.smoke else TrainConfig()
+    config.unet.seconds = arguments.unet_seconds or config.unet.seconds
+    config.unet.steps = arguments.unet_steps or config.unet.steps
+
+    training = Training(arguments.out, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    tokenizer = training.tokenizer()
+    pool = draw_pool(config.scenes, config.wordings, tokenizer, config.seed, training.device)
+    training.log(f"pool: {len(pool.scenes)} scenes")
+    vae = training.autoencoder(pool)
+    classifier = training.classifier(pool)
+    text_image = training.text_image(pool, tokenizer)
+    denoiser, found = training.denoiser(tokenizer)
+    if not found or arguments.continue_unet:
+        training.train_denoiser(denoiser, pool, vae, tokenizer, classifier)
+    training.figures(classifier, text_image)
+
+
+if __name__ == "__main__":
+    main()
