@@ -9,7 +9,7 @@ import torch
 from torch import distributed as dist
 from watch import NoHostRead, collectives
 
-from otil_exp.exchange import BlockGrid, LatentExchange
+from otil_exp.exchange import BlockGrid, LatentExchange, gather
 from ranks import run_ranks
 
 SEVEN = 7.0  # what a rank is given in the place of the others' slices: it must never be seen again
@@ -233,8 +233,15 @@ def test_the_host_reads_nothing_from_the_device(options):
 
 
 def walk_on_one_gpu(rank):
-    """The ranks share the first GPU; any wait of the host for the device raises."""
-    device = torch.device("cuda", 0)
+    """Step while the ranks share the first GPU: any wait of the host for the device raises, but for gloo's own."""
+    device, all_gather = torch.device("cuda", 0), dist.all_gather
+
+    def all_gather_by_gloo(*args, **kwargs):
+        torch.cuda.set_sync_debug_mode("default")  # gloo copies through the host
+        all_gather(*args, **kwargs)
+        torch.cuda.set_sync_debug_mode("error")
+
+    dist.all_gather = all_gather_by_gloo
     exchange = LatentExchange(GRID, rank, 2, SENT)
     latents = [exact(step, 2).to(device) for step in range(6)]
     known = [latents[0].cpu()]
@@ -244,16 +251,38 @@ def walk_on_one_gpu(rank):
         now = exchange.step(latents[step])
         torch.cuda.set_sync_debug_mode("default")
         known.append(now.cpu())
+    dist.all_gather = all_gather
     return known, walk(rank, 2, 5)
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.mark.gpu
 @pytest.mark.ranks
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_gpu
 def test_on_a_gpu_a_step_never_waits_for_the_device_and_gives_what_the_cpu_gives():
     for on_gpu, on_cpu in run_ranks(2, walk_on_one_gpu):
         for ours, theirs in zip(on_gpu, on_cpu, strict=True):
             assert torch.equal(ours, theirs)
+
+
+def gather_by_nccl(rank):
+    group = dist.new_group([0], backend="nccl")
+    own = torch.arange(6.0, device="cuda").view(2, 3)
+    gather(own, group)  # NCCL sets itself up
+    torch.cuda.set_sync_debug_mode("error")
+    collected = gather(own, group)
+    torch.cuda.set_sync_debug_mode("default")
+    return collected.cpu()
+
+
+@pytest.mark.gpu
+@pytest.mark.ranks
+@needs_gpu
+def test_a_collective_by_nccl_never_waits_for_the_device():
+    (collected,) = run_ranks(1, gather_by_nccl)
+    assert collected.tolist() == [[[0, 1, 2], [3, 4, 5]]]
 
 
 def test_one_slice_has_nobody_to_talk_to():
