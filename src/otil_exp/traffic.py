@@ -52,6 +52,7 @@ class TrafficCounter:
 
     def __init__(self) -> None:
         self.total = Traffic()
+        self._installed = False
 
     def take(self) -> Traffic:
         """Return what was counted since the last call, and start again."""
@@ -74,13 +75,18 @@ class TrafficCounter:
 
     @contextmanager
     def installed(self) -> Iterator[TrafficCounter]:
-        """Wrap torch.distributed's collectives for the duration of the block."""
+        """Wrap torch.distributed's collectives for the duration of the block (once, where blocks nest)."""
+        if self._installed:
+            yield self
+            return
         originals = {name: getattr(dist, name) for name in _COLLECTIVES}
         for name, original in originals.items():
             setattr(dist, name, self._counting(original, *_COLLECTIVES[name]))
+        self._installed = True
         try:
             yield self
         finally:
+            self._installed = False
             for name, original in originals.items():
                 setattr(dist, name, original)
 

@@ -1,0 +1,105 @@
+"""From this rank's output to the noise prediction that its scheduler step uses.
+
+An assembly takes the rank's output (b / halves, 4, h, w) and the step, and returns a new tensor (b, 4, H, W), the
+unconditional half first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import distributed as dist
+
+from otil_exp.topology import RankContext
+
+
+class UNetStep(Protocol):
+    """What is known of a step before it runs (otil_exp.exchange.Step)."""
+
+    @property
+    def counter(self) -> int:
+        """What the layers' counter must read."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether every rank must end the step with the whole prediction."""
+
+
+Repair = Callable[[torch.Tensor, int, dist.ProcessGroup | None], torch.Tensor]
+"""(own half of a slice (1, 4, h, W), batch half, pair) -> both halves of the slice (2, 4, h, W)."""
+
+
+class Assembly(Protocol):
+    def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor: ...
+
+
+def whole(local: torch.Tensor, step: UNetStep) -> torch.Tensor:
+    """The rank computed everything itself."""
+    return local
+
+
+class GatherSlices:
+    """One all_gather over the world: slices side by side, then the halves."""
+
+    def __init__(self, ranks: RankContext, dim: Callable[[int], int] = lambda counter: 2) -> None:
+        """dim: dimension along which the slices of a step lie side by side, given the step's counter."""
+        self._topology = ranks.topology
+        self._dim = dim
+
+    def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor:
+        parts = [
+            torch.empty_like(local, memory_format=torch.contiguous_format) for _ in range(self._topology.world_size)
+        ]
+        dist.all_gather(parts, local.contiguous())
+        halves = [
+            torch.cat([parts[rank] for rank in self._topology.batch_ranks(half)], dim=self._dim(step.counter))
+            for half in range(self._topology.halves)
+        ]
+        return torch.cat(halves)
+
+
+class GatherHalves:
+    """One all_gather over the pair: tensor parallelism, where a rank has all of its half."""
+
+    def __init__(self, ranks: RankContext) -> None:
+        self._group = ranks.pair_group
+
+    def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor:
+        halves = [torch.empty_like(local, memory_format=torch.contiguous_format) for _ in range(2)]
+        dist.all_gather(halves, local.contiguous(), group=self._group)
+        return torch.cat(halves)
+
+
+class KeepOwnSlice:
+    """After warm-up only the own slice is renewed; the rest stays as the last synchronous step gathered it (guide 4.2).
+
+    With the batch split and no repair, the other half of the own slice stays too, so that guidance mixes a fresh half
+    with a stale one.
+    """
+
+    def __init__(self, ranks: RankContext, repair: Repair | None) -> None:
+        """repair: renews both halves of the own slice; None leaves the other rank's half stale."""
+        self._ranks = ranks
+        self._repair = repair
+        self._gather = GatherSlices(ranks)
+        self._held: torch.Tensor | None = None
+
+    def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor:
+        if step.synchronous:
+            self._held = self._gather(local, step)
+        else:
+            assert self._held is not None, "a picture starts with a synchronous step"
+            self._renew(self._held, local)
+        return self._held.clone()
+
+    def _renew(self, held: torch.Tensor, local: torch.Tensor) -> None:
+        ranks, rows = self._ranks, local.shape[2]
+        own = held[:, :, ranks.slice_index * rows : (ranks.slice_index + 1) * rows]
+        if not ranks.topology.split_batch:
+            own.copy_(local)
+        elif self._repair is not None:
+            own.copy_(self._repair(local, ranks.batch_half, ranks.pair_group))
+        else:
+            own[ranks.batch_half].copy_(local[0])

@@ -1,0 +1,84 @@
+"""What a UNet is called with, and the part of it that a rank computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from otil_exp.config import SplitScheme
+from otil_exp.topology import RankContext
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """Arguments of one call of an SDXL UNet."""
+
+    sample: torch.Tensor
+    """(b, 4, H, W): latents, scaled by the scheduler; b = 2 with guidance, unconditional first."""
+
+    timestep: torch.Tensor
+    """() or (b,), integer or float."""
+
+    encoder_hidden_states: torch.Tensor
+    """(b, tokens, width): text."""
+
+    added_cond_kwargs: dict[str, torch.Tensor]
+    """text_embeds (b, width) and time_ids (b, 6)."""
+
+    def half(self, index: int) -> StepInputs:
+        """One half of the guidance batch: views of (1, ...), the caller's dict untouched."""
+        own = slice(index, index + 1)
+        return StepInputs(
+            sample=self.sample[own],
+            timestep=self.timestep[own] if self.timestep.ndim and len(self.timestep) > 1 else self.timestep,
+            encoder_hidden_states=self.encoder_hidden_states[own],
+            added_cond_kwargs={name: tensor[own] for name, tensor in self.added_cond_kwargs.items()},
+        )
+
+    def part(self, dim: int, index: int, parts: int) -> StepInputs:
+        """The index-th of equal parts of the picture: rows for dim 2, columns for dim 3 (a view)."""
+        return replace(self, sample=self.sample.chunk(parts, dim)[index])
+
+    def static(self) -> StepInputs:
+        """Copies at fixed addresses. The timestep is float (upstream's int64 buffer truncates 500.9 to 500)."""
+        return StepInputs(
+            sample=self.sample.clone(),
+            timestep=self.timestep.to(torch.float32).expand(len(self.sample)).clone(),
+            encoder_hidden_states=self.encoder_hidden_states.clone(),
+            added_cond_kwargs={name: tensor.clone() for name, tensor in self.added_cond_kwargs.items()},
+        )
+
+    def overwrite(self, other: StepInputs) -> None:
+        """Copy another call's values into these tensors; shapes must be the same, a () timestep fills all."""
+        assert self.sample.shape == other.sample.shape, f"{tuple(other.sample.shape)} is not {tuple(self.sample.shape)}"
+        self.sample.copy_(other.sample)
+        self.timestep.copy_(other.timestep)
+        self.encoder_hidden_states.copy_(other.encoder_hidden_states)
+        for name, tensor in self.added_cond_kwargs.items():
+            tensor.copy_(other.added_cond_kwargs[name])
+
+
+Cut = Callable[[StepInputs, int], StepInputs]
+"""(inputs of the whole batch and picture, step counter) -> the inputs of this rank."""
+
+
+def split_dim(scheme: SplitScheme, counter: int) -> int:
+    """Dimension along which naive_patch cuts a step: 2 rows, 3 columns (naive_patch_sdxl.py:122-131)."""
+    if scheme is SplitScheme.alternate:
+        return 2 + counter % 2
+    return 2 if scheme is SplitScheme.row else 3
+
+
+def own_half(ranks: RankContext) -> Cut:
+    """A rank's batch half of the whole picture (everything without split_batch)."""
+    if not ranks.topology.split_batch:
+        return lambda inputs, counter: inputs
+    return lambda inputs, counter: inputs.half(ranks.batch_half)
+
+
+def own_part(ranks: RankContext, scheme: SplitScheme) -> Cut:
+    """A rank's batch half of its rows or columns."""
+    half, slices = own_half(ranks), ranks.topology.slices
+    return lambda inputs, counter: half(inputs, counter).part(split_dim(scheme, counter), ranks.slice_index, slices)

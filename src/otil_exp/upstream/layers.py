@@ -1,0 +1,81 @@
+"""The wrapped layers of a UNet, and the buffers they exchange context through."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from diffusers import UNet2DConditionModel
+
+from otil_exp.upstream.distri_config import RankConfig
+from otil_exp.upstream.imports import (
+    BaseModel,
+    DistriGroupNorm,
+    DistriUNetPP,
+    DistriUNetTP,
+    PatchParallelismCommManager,
+)
+
+_WRAPPERS: dict[str, type[BaseModel]] = {"patch": DistriUNetPP, "tensor": DistriUNetTP}
+
+
+class Layers:
+    """A UNet whose layers know of the other slices; wraps the layers of the given UNet in place.
+
+    With one slice, and for parallelism none and naive_patch, the layers stay as they are.
+    """
+
+    def __init__(self, unet: UNet2DConditionModel, config: RankConfig, *, own_statistics: bool) -> None:
+        """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm)."""
+        self.unet = unet.requires_grad_(False)
+        self._config = config
+        self._own_statistics = own_statistics
+        self._managers: list[Any] = []
+        self._wrapper: Any = None
+        if config.n_device_per_batch > 1 and config.parallelism in _WRAPPERS:
+            self._wrapper = _WRAPPERS[config.parallelism](unet, config)
+            unet.requires_grad_(False)  # the wrappers made new weights
+
+    def set_counter(self, counter: int) -> None:
+        """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
+        if self._wrapper is not None:
+            self._wrapper.set_counter(counter)
+
+    def register(self, call: Callable[[], Any]) -> None:
+        """Make the exchange buffers: `call` runs the UNet once, in which every layer registers what it will send."""
+        if self._wrapper is None or self._config.parallelism != "patch":
+            return
+        layers = PatchParallelismCommManager(self._config)
+        self._wrapper.set_comm_manager(layers)
+        self._managers = [layers]
+        if self._own_statistics:
+            self._managers.append(self._statistics_manager())
+        self.set_counter(0)
+        call()
+        for manager in self._managers:
+            if manager.numel > 0:
+                manager.create_buffer()
+        if self._own_statistics:  # all statistics of a step leave together, with the last one
+            self._managers[1].distri_config.comm_checkpoint = len(self._managers[1].starts)
+
+    def wait(self) -> None:
+        """Wait for the exchanges that are under way; what is queued stays queued (base_model.py:46)."""
+        for manager in self._managers:
+            for index, handle in enumerate(manager.handles or ()):
+                if handle is not None:
+                    handle.wait()
+                    manager.handles[index] = None
+
+    def clear(self) -> None:
+        """Send what is queued and wait for everything, so that nothing is pending. All ranks must call it."""
+        for manager in self._managers:
+            manager.clear()
+
+    def _statistics_manager(self) -> PatchParallelismCommManager:
+        """A manager for GroupNorm alone: one manager holds one dtype (utils.py:136), and statistics are fp32."""
+        manager = PatchParallelismCommManager(copy.copy(self._config))
+        for module in self.unet.modules():
+            if isinstance(module, DistriGroupNorm):
+                module.set_comm_manager(manager)
+        return manager
