@@ -26,7 +26,8 @@ def launch(
     """Call `function(*args)` once on every rank; return what rank 0 returned (None on the other ranks).
 
     Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT set; joining the process
-    group is the function's business (`otil_exp.topology.join`). The function must be importable, its arguments picklable.
+    group is the function's business (`otil_exp.topology.join`). The function must be importable, its arguments and what
+    rank 0 returns picklable.
 
     - Normally the ranks, a single one too, are fresh processes of this machine (`otil_exp.launch.local`).
     - Under torchrun, or in a step of several tasks that srun or submitit started, this process is one of the ranks

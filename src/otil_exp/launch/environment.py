@@ -25,6 +25,8 @@ class Place:
     world_size: int
     local_rank: int
     local_world_size: int
+    cpus: int | None = None
+    """CPUs that the scheduler gave this rank; None where it does not say."""
 
     master_addr: str
     master_port: str
@@ -83,6 +85,7 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
     tasks = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
     if tasks < 2 or "SLURM_PROCID" not in environment:
         return None
+    cpus = environment.get("SLURM_CPUS_PER_TASK")
     per_node = _tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", str(tasks)))
     return Place(
         starter="srun",
@@ -90,6 +93,7 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
         world_size=tasks,
         local_rank=int(environment["SLURM_LOCALID"]),
         local_world_size=per_node[int(environment.get("SLURM_NODEID", 0))],
+        cpus=int(cpus) if cpus else None,
         master_addr=environment.get("MASTER_ADDR") or _first_host(environment),
         master_port=environment.get("MASTER_PORT")
         or job_port(int(environment["SLURM_JOB_ID"]), int(environment["SLURM_STEP_ID"])),

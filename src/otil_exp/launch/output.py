@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -18,25 +16,19 @@ def open_log(log_dir: Path, rank: int) -> TextIO:
 
 
 def redirect_output(log: TextIO) -> None:
-    """Send this process's stdout and stderr, C and C++ code's included, to the file.
+    """Send this process's stdout and stderr, those of C and C++ code included, to the file.
 
-    elastic's own redirection makes one truncated file a stream, in folders of its own naming.
+    elastic would make a file of each stream, emptied at every start and in folders of its own naming; and what it also
+    shows on the terminal (tee) goes through a file, so that a progress bar would no longer see a terminal.
     """
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         stream.flush()
         os.dup2(log.fileno(), descriptor)
-        stream.reconfigure(line_buffering=True, encoding="utf-8")  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def log_to(log: TextIO | None, rank: int) -> logging.Formatter:
-    """Add the file to the root logger's handlers."""
-    raise NotImplementedError
-
-
-def format_of(rank: int) -> logging.Formatter:
-    return logging.Formatter(f"[%(asctime)s][rank {rank}][%(name)s][%(levelname)s] %(message)s")
-
-
-def show_where_it_hung(log: TextIO) -> None:
-    """Write every thread's stack to the file when SIGTERM ends this process: that is how a hung rank ends."""
-    faulthandler.register(signal.SIGTERM, file=log, chain=True)
+def log_to(stream: TextIO, rank: int) -> None:
+    """Copy what this process logs to the stream, each line with its rank."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(f"[%(asctime)s][rank {rank}][%(name)s][%(levelname)s] %(message)s"))
+    logging.getLogger().addHandler(handler)

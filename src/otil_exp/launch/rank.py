@@ -1,0 +1,91 @@
+"""The process of a rank that `otil_exp.launch.local` starts: prepare, call the function, say how it ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from otil_exp.launch.collective import explained_timeouts
+from otil_exp.launch.lifetime import die_with_parent, leave_soon, leave_when_told
+from otil_exp.launch.output import log_to, open_log, redirect_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the parent hands to its ranks."""
+
+    call: bytes
+    """Pickled (function, args): loading it imports the function's module, so it waits until the rank is prepared."""
+
+    parent: int
+    """Process id of the parent."""
+
+    argv: list[str]
+    """The parent's command line."""
+
+    log_dir: Path | None
+    """Folder of rank<r>.log."""
+
+    log_level: int
+    """The parent's level of logging."""
+
+    threads: int
+    """CPU threads a rank."""
+
+
+def main(folder: Path) -> None:
+    """Run this rank of the job in folder/job.pickle; rank 0 leaves its result in folder/result.pickle."""
+    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
+    rank = int(os.environ["RANK"])
+    die_with_parent(job.parent)
+    leave_when_told()
+    sys.argv = job.argv
+    os.environ["OMP_NUM_THREADS"] = str(job.threads)  # read when torch is loaded
+    log = _prepare_output(job, rank)
+    try:
+        result = _call(job)
+    except KeyboardInterrupt:  # forwarded by the parent, which says so itself
+        sys.exit(128 + signal.SIGINT)
+    except Exception:  # on record: the parent shows it
+        leave_soon(1)
+        traceback.print_exc(file=log)
+        sys.exit(1)
+    if rank == 0:
+        (folder / "result.pickle").write_bytes(result)
+
+
+def _prepare_output(job: Job, rank: int) -> TextIO:
+    """Set up stdout, stderr and logging; returns the rank's log, or a place where its words are lost."""
+    log = open_log(job.log_dir, rank) if job.log_dir is not None else open(os.devnull, "w")
+    logging.getLogger().setLevel(job.log_level)
+    if job.log_dir is not None:
+        # A hung rank ends by SIGTERM; its log then says where it stood.
+        faulthandler.register(signal.SIGTERM, file=log, chain=True)
+        if rank == 0:
+            log_to(log, rank)
+        else:
+            redirect_output(log)
+    log_to(sys.stderr, rank)
+    return log
+
+
+def _call(job: Job) -> bytes:
+    """Call the function; returns its pickled result, and leaves an exception where elastic looks for it."""
+    # Late: these import torch, which must find OMP_NUM_THREADS.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    from otil_exp.launch.recording import WholeFileErrorHandler
+
+    def call() -> bytes:
+        with explained_timeouts():
+            function, args = pickle.loads(job.call)
+            return pickle.dumps(function(*args))
+
+    return record(call, WholeFileErrorHandler())() or pickle.dumps(None)  # None: sys.exit(0)
