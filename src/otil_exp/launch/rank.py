@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -55,19 +56,22 @@ def main(folder: Path) -> None:
         sys.exit(128 + signal.SIGINT)
     except Exception:  # on record: the parent shows it
         leave_soon(1)
-        traceback.print_exc(file=log)
+        if log is not None:
+            traceback.print_exc(file=log)
         sys.exit(1)
+    finally:
+        faulthandler.unregister(signal.SIGTERM)
     if rank == 0:
         (folder / "result.pickle").write_bytes(result)
 
 
-def _prepare_output(job: Job, rank: int) -> TextIO:
-    """Set up stdout, stderr and logging; returns the rank's log, or a place where its words are lost."""
-    log = open_log(job.log_dir, rank) if job.log_dir is not None else open(os.devnull, "w")
+def _prepare_output(job: Job, rank: int) -> TextIO | None:
+    """Set up stdout, stderr and logging; returns the rank's log, if it has one."""
+    log = open_log(job.log_dir, rank) if job.log_dir is not None else None
     logging.getLogger().setLevel(job.log_level)
-    if job.log_dir is not None:
+    if log is not None:
         # A hung rank ends by SIGTERM; its log then says where it stood.
-        faulthandler.register(signal.SIGTERM, file=log, chain=True)
+        faulthandler.register(signal.SIGTERM, file=log, all_threads=False, chain=True)
         if rank == 0:
             log_to(log, rank)
         else:
