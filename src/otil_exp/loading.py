@@ -15,7 +15,9 @@ from diffusers import (
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
+from diffusers.utils import logging as diffusers_logging
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
+from transformers.utils import logging as transformers_logging
 
 from otil_exp.config import ModelConfig, Scheduler
 
@@ -37,11 +39,13 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
 
     Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, when they are missing.
     """
+    diffusers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
     dtype = getattr(torch, model.dtype.name)
     if model.source == "random":
         pipeline = _random_sdxl(dtype, device)
     elif model.source == "package":
-        pipeline = StableDiffusionXLPipeline.from_pretrained(SHAPES_WEIGHTS, torch_dtype=dtype, add_watermarker=False)
+        pipeline = StableDiffusionXLPipeline.from_pretrained(SHAPES_WEIGHTS, dtype=dtype, add_watermarker=False)
     else:
         pipeline = _from_files(model, dtype)
     cls, settings = _SCHEDULERS[scheduler]
@@ -55,7 +59,7 @@ def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipe
     try:
         return StableDiffusionXLPipeline.from_pretrained(
             os.path.expanduser(model.source),
-            torch_dtype=dtype,
+            dtype=dtype,
             variant=model.variant,
             revision=model.revision,
             use_safetensors=True,

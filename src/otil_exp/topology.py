@@ -139,8 +139,9 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
 
 
 def leave() -> None:
-    """Leave the process group, if there is one."""
+    """Leave the process group, if there is one, together: whoever goes first would take the connections along."""
     if dist.is_initialized():
+        dist.barrier()
         dist.destroy_process_group()
 
 

@@ -19,10 +19,10 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 
 def _table(folders: Sequence[RunFolder]) -> Table:
-    table = Table(caption="ms and MB: a step after warm-up, times of rank 0; PSNR: to the reference picture, mean")
+    table = Table(caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference picture, mean")
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
-    for header in ("ms/step", "MB/step a rank sends", "PSNR dB", "status"):
+    for header in ("ms/step", "MB/step", "PSNR dB", "status"):
         table.add_column(header, justify="right")
     for folder in folders:
         table.add_row(*_row(folder))
@@ -34,7 +34,7 @@ def _row(folder: RunFolder) -> list[str]:
     effective, topology = record.get("effective", {}), record.get("topology", {})
     split = " split" if topology.get("split_batch") else ""
     traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
-    psnr = "reference" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
+    psnr = "-" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
     return [
         str(record.get("method", "?")),
         f"{topology.get('world_size', '?')}{split}",

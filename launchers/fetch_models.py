@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Fetch a model into the Hugging Face cache, once, in one process: ranks only ever read it.
+
+    python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
+    python launchers/fetch_models.py some/model --variant fp16
+    HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from diffusers import StableDiffusionXLPipeline
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", nargs="?", default=SDXL, help=f"hub id of the pipeline (default: {SDXL})")
+    parser.add_argument("--variant", default="fp16", help="weight variant; '' for the plain fp32 files (default: fp16)")
+    parser.add_argument("--revision", help="branch, tag or commit")
+    arguments = parser.parse_args()
+    try:
+        path = StableDiffusionXLPipeline.download(
+            arguments.source, variant=arguments.variant or None, revision=arguments.revision, use_safetensors=True
+        )
+    except (OSError, HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
+        print(
+            f"{arguments.source} could not be fetched ({type(error).__name__}: {error}).\n"
+            "Run this on a machine with internet (a login node), with HF_HOME on a disk that the compute nodes read; for a "
+            "model that asks for it, run `hf auth login` first.",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"{arguments.source} is in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Compose the real conf/ tree, as the app does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from otil_exp.app import conf_folder
+from otil_exp.config import ExperimentConfig, register_schema
+
+Compose = Callable[..., DictConfig]
+Typed = Callable[..., ExperimentConfig]
+
+
+@pytest.fixture
+def composed(tmp_path: object) -> Compose:
+    """composed("preset=otil", ...): the config a user's command line gives, run folders below tmp_path."""
+
+    def compose_with(*overrides: str) -> DictConfig:
+        register_schema()
+        with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+            return compose("config", [f"output_dir={tmp_path}", *overrides])
+
+    return compose_with
+
+
+@pytest.fixture
+def typed(composed: Compose) -> Typed:
+    """typed("preset=otil", ...): the same as an ExperimentConfig, on the CPU."""
+
+    def typed_with(*overrides: str) -> ExperimentConfig:
+        merged = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed("device=cpu", *overrides))
+        config = OmegaConf.to_object(merged)
+        assert isinstance(config, ExperimentConfig)
+        return config
+
+    return typed_with

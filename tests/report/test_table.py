@@ -1,0 +1,50 @@
+"""The summary table says what ran, what it cost, and what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from otil_exp.report.table import summary
+from otil_exp.run.folder import RunFolder
+
+
+def shown(*folders: RunFolder) -> str:
+    console = Console(width=100, record=True, quiet=False)
+    with console.capture() as capture:
+        console.print(summary(folders))
+    return capture.get()
+
+
+def test_a_run_shows_its_figures_and_its_pictures(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a")
+    folder.images.mkdir(parents=True)
+    folder.update_record(status="done", method="otil", topology={"world_size": 4, "split_batch": True}, effective={"k": 32, "refresh_period": 10})
+    folder.update_metrics(
+        {
+            "latency/step_ms": {"value": 12.34},
+            "traffic/bytes_sent_per_step": {"value": 1_234_567},
+            "ref/psnr": {"value": 31.416},
+        }
+    )
+    text = shown(folder)
+    for expected in ("otil", "4 split", "32", "10", "12.3", "1.235", "31.42", "done"):
+        assert expected in text
+    assert str(folder.images) in text.replace("\n", "")
+
+
+def test_a_failure_names_its_rank_and_error(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "b")
+    folder.update_record(status="failed", method="otil", failed_rank=2, error="ValueError: [bold]no[/bold]")
+    assert "otil failed on rank 2: ValueError: [bold]no[/bold]" in shown(folder)
+
+
+def test_times_of_a_shared_gpu_are_called_meaningless(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "c")
+    folder.update_record(status="done", method="otil", times_meaningless="all ranks shared one GPU (device=shared_gpu)")
+    assert "meaningless" in shown(folder)
+
+
+def test_a_cell_that_never_started_is_missing(tmp_path: Path) -> None:
+    assert "missing" in shown(RunFolder(tmp_path / "d"))

@@ -1,0 +1,78 @@
+"""Equal cells are one cell, different cells are not (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from conftest import Compose, Typed
+
+from otil_exp.cell import prepare
+from otil_exp.effective import REFERENCE, effective
+
+
+def signatures(composed: Compose, cells: list[list[str]]) -> list[str]:
+    return [prepare(composed("device=cpu", *cell)).folder.path.name for cell in cells]
+
+
+def same(composed: Compose, *cells: list[str]) -> bool:
+    return len(set(signatures(composed, list(cells)))) == 1
+
+
+def test_the_reference_is_one_cell_on_every_topology(composed: Compose) -> None:
+    topologies = ["1gpu", "2gpu_split", "4gpu_split", "8gpu_nosplit"]
+    assert same(composed, *[["preset=reference", f"topology={t}", k] for t in topologies for k in ("k=k8", "k=k16")])
+
+
+def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed: Compose) -> None:
+    presets = ["naive_patch", "full_sync", "distrifusion", "guide", "otil", "balanced"]
+    assert same(composed, *[[f"preset={p}", "topology=2gpu_split"] for p in presets])
+    assert not same(composed, ["preset=reference"], ["preset=otil", "topology=2gpu_split"])
+
+
+@pytest.mark.parametrize(
+    ("preset", "ignored"),
+    [
+        ("balanced", ["k=k8", "k=k16"]),
+        ("distrifusion", ["k=k8", "refresh=every5"]),
+        ("full_sync", ["warmup_steps=1", "warmup_steps=7"]),
+        ("tensor", ["groupnorm=exact", "groupnorm=upstream"]),
+        ("naive_patch", ["groupnorm=exact", "groupnorm=upstream", "warmup_steps=2"]),
+        ("otil", ["name=a", "name=b", "tracker=none", "metrics=none", "launch.collective_timeout_s=7"]),
+        ("otil", ["k=k32", "k.budget=0.25"]),  # K = 128 blocks of 2 x 2 in 16 x 32 latent pixels; a quarter is 32
+        ("otil", ["refresh=never", "refresh.period=46"]),  # steps 5..49: the 46th after warm-up never comes
+    ],
+)
+def test_what_a_method_ignores_makes_no_new_cell(composed: Compose, preset: str, ignored: list[str]) -> None:
+    assert same(composed, *[[f"preset={preset}", override] for override in ignored])
+
+
+@pytest.mark.parametrize(
+    ("preset", "matters"),
+    [
+        ("otil", ["k=k8", "k=k16", "k=all"]),
+        ("otil", ["refresh=never", "refresh=every5", "refresh.period=45"]),
+        ("otil", ["warmup_steps=1", "warmup_steps=7"]),
+        ("otil", ["groupnorm=exact", "groupnorm=upstream"]),
+        ("otil", ["seed=0", "seed=1"]),
+        ("otil", ["prompts.limit=2", "prompts.limit=3"]),
+        ("otil", ["preset.cfg_repair=true", "preset.cfg_repair=false"]),
+        ("reference", ["num_inference_steps=50", "num_inference_steps=49", "scheduler=euler", "mode=benchmark"]),
+    ],
+)
+def test_what_changes_pictures_or_times_makes_a_new_cell(composed: Compose, preset: str, matters: list[str]) -> None:
+    found = signatures(composed, [[f"preset={preset}", override] for override in matters])
+    assert len(set(found)) == len(matters)
+
+
+def test_the_sweep_of_the_guide_has_eight_distinct_cells(composed: Compose) -> None:
+    """Reference once, two GPUs once, four GPUs split and not for guide, otil and balanced: 1 + 1 + 6."""
+    product = itertools.product(
+        ["reference", "guide", "otil", "balanced"], ["1gpu", "2gpu_split", "4gpu_split", "4gpu_nosplit"]
+    )
+    assert len(set(signatures(composed, [[f"preset={p}", f"topology={t}"] for p, t in product]))) == 8
+
+
+def test_a_method_on_one_rank_is_the_reference_of_the_yaml(typed: Typed) -> None:
+    assert typed("preset=reference").preset == REFERENCE
+    assert effective(typed("preset=otil", "topology=1gpu")).preset == REFERENCE

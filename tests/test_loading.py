@@ -1,0 +1,26 @@
+"""Models by name, from files only."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from otil_exp.config import Dtype, ModelConfig, Scheduler
+from otil_exp.loading import load_pipeline
+
+
+def test_a_model_that_is_not_there_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    model = ModelConfig(name="sdxl", source=f"{tmp_path}/nowhere", variant="fp16", dtype=Dtype.float32)
+    with pytest.raises(FileNotFoundError, match=r"launchers/fetch_models.py .*--variant fp16"):
+        load_pipeline(model, Scheduler.ddim, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "name"),
+    [(Scheduler.ddim, "DDIMScheduler"), (Scheduler.euler, "EulerDiscreteScheduler"), (Scheduler.dpmpp, "DPMSolverMultistepScheduler")],
+)
+def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> None:
+    pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))
+    assert type(pipeline.scheduler).__name__ == name
+    assert pipeline.scheduler.config.beta_schedule == "scaled_linear"

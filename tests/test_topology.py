@@ -1,0 +1,137 @@
+"""Rank <-> (batch half, slice), groups and devices."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch import distributed as dist
+
+from otil_exp import topology as t
+from otil_exp.topology import Topology, resolve_device
+
+
+@pytest.mark.parametrize(
+    ("world_size", "split_batch", "places"),
+    [
+        (1, False, [(0, 0)]),
+        (2, True, [(0, 0), (1, 0)]),
+        (2, False, [(0, 0), (0, 1)]),
+        (3, False, [(0, 0), (0, 1), (0, 2)]),
+        (4, True, [(0, 0), (0, 1), (1, 0), (1, 1)]),
+        (6, True, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
+        (8, True, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]),
+    ],
+)
+def test_the_first_ranks_hold_the_unconditional_half(world_size: int, split_batch: bool, places: list[tuple[int, int]]) -> None:
+    topology = Topology(world_size=world_size, split_batch=split_batch)
+    assert [(topology.batch_half(r), topology.slice_index(r)) for r in range(world_size)] == places
+
+
+def test_groups_of_six_ranks() -> None:
+    topology = Topology(world_size=6, split_batch=True)
+    assert [topology.batch_ranks(half) for half in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
+    assert [topology.pair_ranks(i) for i in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_split_batch_needs_an_even_number_of_ranks(world_size: int) -> None:
+    with pytest.raises(ValueError, match=f"world_size={world_size + 1}"):
+        Topology(world_size=world_size, split_batch=True)
+
+
+def test_no_rank_is_no_run() -> None:
+    with pytest.raises(ValueError, match="at least one rank"):
+        Topology(world_size=0, split_batch=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "visible", "local_rank", "index"),
+    [
+        ("cuda", 8, 3, 3),
+        ("cuda", 1, 3, 0),  # a scheduler that shows each task its own GPU only: it is cuda:0 whatever the local rank
+        ("shared_gpu", 8, 3, 0),
+    ],
+)
+def test_a_gpu_is_chosen_by_local_rank(
+    monkeypatch: pytest.MonkeyPatch, kind: str, visible: int, local_rank: int, index: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    assert t.device_of(kind, local_rank) == torch.device("cuda", index)
+
+
+@pytest.mark.parametrize(("kind", "gpus", "settled"), [("auto", 0, "cpu"), ("auto", 4, "cuda"), ("cpu", 4, "cpu"), ("shared_gpu", 1, "shared_gpu")])
+def test_auto_takes_gpus_where_there_are_some(monkeypatch: pytest.MonkeyPatch, kind: str, gpus: int, settled: str) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert resolve_device(kind, world_size=4) == settled
+
+
+@pytest.mark.parametrize(("kind", "gpus", "sentence"), [("cuda", 0, "device=cpu"), ("auto", 2, "topology of 2"), ("shared_gpu", 0, "device=cpu")])
+def test_too_few_gpus_are_refused_with_the_alternatives(
+    monkeypatch: pytest.MonkeyPatch, kind: str, gpus: int, sentence: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=sentence):
+        resolve_device(kind, world_size=4)
+
+
+def test_a_node_of_a_larger_job_needs_gpus_for_its_own_ranks_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert resolve_device("cuda", world_size=8) == "cuda"
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def sums_over_own_groups(rank: int, port: str, split_batch: bool) -> tuple[dict, int, int]:
+    """Sum the rank numbers over the batch group and over the pair group of this rank."""
+    dist.destroy_process_group()  # the harness made one; join makes its own
+    os.environ.update(RANK=str(rank), WORLD_SIZE="4", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    ranks = t.join(Topology(world_size=4, split_batch=split_batch), "cpu", timeout_s=30)
+    sums = []
+    for group in (ranks.batch_group, ranks.pair_group):
+        value = torch.tensor(ranks.rank)
+        if group is not None:
+            dist.all_reduce(value, group=group)
+        sums.append(int(value))
+    place = asdict(ranks.topology) | {"half": ranks.batch_half, "slice": ranks.slice_index}
+    t.leave()
+    return place, sums[0], sums[1]
+
+
+@pytest.mark.ranks
+def test_joined_ranks_talk_in_their_own_groups() -> None:
+    """Split: halves {0,1} and {2,3}, pairs {0,2} and {1,3}; not split: one group of all, no pair."""
+    split = run_ranks(4, sums_over_own_groups, free_port(), True)
+    assert [result[1:] for result in split] == [(1, 2), (1, 4), (5, 2), (5, 4)]
+    whole = run_ranks(4, sums_over_own_groups, free_port(), False)
+    assert [result[1:] for result in whole] == [(6, r) for r in range(4)]
+
+
+def joins_twice(rank: int) -> str:
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
+    try:
+        t.join(Topology(world_size=2, split_batch=False), "cpu", timeout_s=30)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.ranks
+def test_a_second_process_group_in_one_process_is_refused() -> None:
+    """distrifuser's DistriConfig would go on as one rank on one GPU here, and a grid would record it as two."""
+    assert all("fresh processes" in said for said in run_ranks(2, joins_twice))
+
+
+def test_processes_that_contradict_the_topology_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match="2 processes were started for a topology of 4"):
+        t.join(Topology(world_size=4, split_batch=False), "cpu", timeout_s=30)

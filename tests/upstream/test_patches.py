@@ -1,0 +1,158 @@
+"""Each patch: the fault without it, none with it, nothing left of it afterwards."""
+
+import pytest
+import torch
+from diffusers.models.attention_processor import Attention
+from diffusers.models.resnet import ResnetBlock2D
+from torch import distributed as dist
+from places import place_without_peers
+
+from otil_exp.upstream.distri_config import RankConfig
+from otil_exp.upstream.imports import (
+    DistriGroupNorm,
+    DistriResnetBlock2DTP,
+    PatchParallelismCommManager,
+    imported,
+    pp_attn,
+)
+from otil_exp.upstream.patches import PATCHES, applied, comm_queue, conv_shortcut, gn_sync, peft_flag
+
+with imported():
+    from distrifuser.modules.pp.attn import DistriSelfAttentionPP
+
+
+def config(**settings):
+    return RankConfig(
+        place_without_peers(),
+        **{"parallelism": "patch", "mode": "no_sync", "warmup_steps": 1, "height": 64, "width": 64, "guidance": True}
+        | settings,
+    )
+
+
+def state():
+    owners = (pp_attn, DistriResnetBlock2DTP, PatchParallelismCommManager, DistriGroupNorm)
+    return [dict(vars(owner)) for owner in owners]
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_undoing_a_patch_leaves_distrifuser_as_it_was(name):
+    before = state()
+    with applied(name):
+        assert state() != before or name == "peft_flag"
+    assert state() == before
+
+
+def test_patches_are_undone_after_an_error():
+    before = state()
+    with pytest.raises(ZeroDivisionError), applied(*PATCHES):
+        raise ZeroDivisionError
+    assert state() == before
+
+
+def test_an_unknown_patch_is_named():
+    with pytest.raises(ValueError, match="no patch is called typo"), applied("typo"):
+        pass
+
+
+def test_peft_flag_lets_attention_call_plain_linear_layers(monkeypatch):
+    monkeypatch.setattr(pp_attn, "USE_PEFT_BACKEND", False)  # as without peft
+    torch.manual_seed(0)
+    attention = Attention(query_dim=16, heads=2, dim_head=8)
+    x = torch.randn(1, 5, 16)
+    expected = attention(x)
+    layer = DistriSelfAttentionPP(attention, config())
+    with pytest.raises(TypeError, match="positional arguments"):
+        layer(x)
+    with peft_flag():
+        torch.testing.assert_close(layer(x), expected)
+
+
+def test_conv_shortcut_is_found_in_the_wrapped_block(monkeypatch):
+    monkeypatch.setattr(dist, "all_reduce", lambda *args, **kwargs: None)  # the sum over one rank
+    torch.manual_seed(0)
+    block = ResnetBlock2D(in_channels=8, out_channels=16, temb_channels=4, groups=4).eval()
+    x, temb = torch.randn(1, 8, 6, 6), torch.randn(1, 4)
+    with torch.no_grad():
+        expected = block(x, temb)
+        layer = DistriResnetBlock2DTP(block, config(parallelism="tensor"))
+        with pytest.raises(AttributeError, match="conv_shortcut"):
+            layer(x, temb)
+        with conv_shortcut():
+            torch.testing.assert_close(layer(x, temb), expected)
+
+
+class LazySend:
+    """An asynchronous all_gather at its slowest: it reads what it sends only when it is waited for."""
+
+    def __init__(self, sent, tensor):
+        self.sent, self.tensor = sent, tensor
+
+    def wait(self):
+        self.sent.append(self.tensor.tolist())
+
+
+@pytest.mark.parametrize(("patched", "received"), [(False, [9.0, 2.0]), (True, [1.0, 2.0])])
+def test_comm_queue_sends_what_was_queued_and_not_what_came_after(monkeypatch, patched, received):
+    sent = []
+    monkeypatch.setattr(dist, "all_gather", lambda into, tensor, group, async_op: LazySend(sent, tensor))
+    manager = PatchParallelismCommManager(config())
+    for _ in range(2):
+        manager.register_tensor([1], torch.float32)
+    manager.create_buffer()
+    with applied(*["comm_queue"] * patched):
+        manager.enqueue(0, torch.tensor([1.0]))
+        manager.enqueue(1, torch.tensor([2.0]))
+        manager.enqueue(0, torch.tensor([9.0]))  # the next step
+        if manager.handles[1] is not None and not sent:
+            manager.handles[1].wait()
+    assert sent == [received]
+
+
+def test_comm_queue_does_nothing_when_the_queue_is_empty(monkeypatch):
+    monkeypatch.setattr(dist, "all_gather", pytest.fail)
+    manager = PatchParallelismCommManager(config())
+    manager.register_tensor([1], torch.float32)
+    manager.create_buffer()
+    with comm_queue():
+        manager.enqueue(0, torch.tensor([1.0]))
+    assert manager.idx_queue == [0]
+
+
+@pytest.fixture
+def norm_layer(monkeypatch):
+    """A GroupNorm layer of two slices after warm-up, whose peer's slice is the same as its own."""
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor, **kwargs: tensor.mul_(2))
+
+    def make(mode, counter):
+        settings = config(mode=mode)
+        settings.n_device_per_batch = 2
+        torch.manual_seed(0)
+        norm = torch.nn.GroupNorm(2, 4)
+        torch.nn.init.normal_(norm.weight)
+        layer = DistriGroupNorm(norm, settings)
+        layer.set_counter(counter)
+        return layer
+
+    return make
+
+
+X = torch.linspace(-3, 5, 64).reshape(1, 4, 4, 4) ** 3
+
+
+def test_gn_sync_takes_the_synchronised_branch_after_warm_up(norm_layer):
+    synchronised = norm_layer("no_sync", counter=0)(X)
+    silent = norm_layer("no_sync", counter=5)
+    assert torch.equal(silent(X), silent.module(X))
+    with gn_sync():
+        layer = norm_layer("no_sync", counter=5)
+        assert torch.equal(layer(X), synchronised)
+        assert layer.counter == 6
+    assert not torch.equal(silent.module(X), synchronised)
+
+
+@pytest.mark.parametrize("mode", ["separate_gn", "sync_gn", "full_sync"])
+@pytest.mark.parametrize("counter", [0, 5])
+def test_gn_sync_leaves_other_modes_bit_for_bit(norm_layer, mode, counter):
+    without = norm_layer(mode, counter)(X)
+    with gn_sync():
+        assert torch.equal(norm_layer(mode, counter)(X), without)
