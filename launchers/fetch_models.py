@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fetch a model into the Hugging Face cache, once, in one process: ranks only ever read it.
 
-    python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
-    python launchers/fetch_models.py some/model --variant fp16
-    HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
+python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
+python launchers/fetch_models.py some/model --variant fp16
+HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def main() -> int:
     except (OSError, HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
         print(
             f"{arguments.source} could not be fetched ({type(error).__name__}: {error}).\n"
-            "Run this on a machine with internet (a login node), with HF_HOME on a disk that the compute nodes read; for a "
-            "model that asks for it, run `hf auth login` first.",
+            "Run this on a machine with internet (a login node), with HF_HOME on a disk that the compute nodes read; "
+            "for a model that asks for it, run `hf auth login` first.",
             file=sys.stderr,
         )
         return 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from conftest import Compose, Typed
 
+from conftest import Compose, Typed
 from otil_exp.cell import prepare
 from otil_exp.effective import REFERENCE, effective
 

@@ -18,7 +18,11 @@ def test_a_model_that_is_not_there_says_what_to_run(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("scheduler", "name"),
-    [(Scheduler.ddim, "DDIMScheduler"), (Scheduler.euler, "EulerDiscreteScheduler"), (Scheduler.dpmpp, "DPMSolverMultistepScheduler")],
+    [
+        (Scheduler.ddim, "DDIMScheduler"),
+        (Scheduler.euler, "EulerDiscreteScheduler"),
+        (Scheduler.dpmpp, "DPMSolverMultistepScheduler"),
+    ],
 )
 def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> None:
     pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))

@@ -26,12 +26,15 @@ def test_index_and_seed_count_through_the_whole_set() -> None:
 
 
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
-    assert texts(file(tmp_path / "p.txt", "\ufeffa vase\r\n\n  zwei Vasen – größer\n")) == ["a vase", "zwei Vasen – größer"]
+    assert texts(file(tmp_path / "p.txt", "\ufeffa vase\r\n\n  zwei Vasen – größer\n")) == [
+        "a vase",
+        "zwei Vasen – größer",
+    ]
 
 
 def test_jsonl_and_partiprompts_tsv(tmp_path: Path) -> None:
     assert texts(file(tmp_path / "p.jsonl", '{"prompt": "a"}\n{"caption": "b"}\n')) == ["a", "b"]
-    tsv = "Prompt\tCategory\tChallenge\tNote\na \"quoted\" sign\tWorld\tBasic\t\n"
+    tsv = 'Prompt\tCategory\tChallenge\tNote\na "quoted" sign\tWorld\tBasic\t\n'
     assert texts(file(tmp_path / "p.tsv", tsv))[0].startswith("a ")
     assert texts(file(tmp_path / "q.tsv", "x\ty\nfirst\tsecond\n", column="y")) == ["second"]
 

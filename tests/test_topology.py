@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from ranks import run_ranks
 from torch import distributed as dist
 
 from otil_exp import topology as t
 from otil_exp.topology import Topology, resolve_device
+from ranks import run_ranks
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,9 @@ from otil_exp.topology import Topology, resolve_device
         (8, True, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]),
     ],
 )
-def test_the_first_ranks_hold_the_unconditional_half(world_size: int, split_batch: bool, places: list[tuple[int, int]]) -> None:
+def test_the_first_ranks_hold_the_unconditional_half(
+    world_size: int, split_batch: bool, places: list[tuple[int, int]]
+) -> None:
     topology = Topology(world_size=world_size, split_batch=split_batch)
     assert [(topology.batch_half(r), topology.slice_index(r)) for r in range(world_size)] == places
 
@@ -64,13 +66,21 @@ def test_a_gpu_is_chosen_by_local_rank(
     assert t.device_of(kind, local_rank) == torch.device("cuda", index)
 
 
-@pytest.mark.parametrize(("kind", "gpus", "settled"), [("auto", 0, "cpu"), ("auto", 4, "cuda"), ("cpu", 4, "cpu"), ("shared_gpu", 1, "shared_gpu")])
-def test_auto_takes_gpus_where_there_are_some(monkeypatch: pytest.MonkeyPatch, kind: str, gpus: int, settled: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "gpus", "settled"),
+    [("auto", 0, "cpu"), ("auto", 4, "cuda"), ("cpu", 4, "cpu"), ("shared_gpu", 1, "shared_gpu")],
+)
+def test_auto_takes_gpus_where_there_are_some(
+    monkeypatch: pytest.MonkeyPatch, kind: str, gpus: int, settled: str
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert resolve_device(kind, world_size=4) == settled
 
 
-@pytest.mark.parametrize(("kind", "gpus", "sentence"), [("cuda", 0, "device=cpu"), ("auto", 2, "topology of 2"), ("shared_gpu", 0, "device=cpu")])
+@pytest.mark.parametrize(
+    ("kind", "gpus", "sentence"),
+    [("cuda", 0, "device=cpu"), ("auto", 2, "topology of 2"), ("shared_gpu", 0, "device=cpu")],
+)
 def test_too_few_gpus_are_refused_with_the_alternatives(
     monkeypatch: pytest.MonkeyPatch, kind: str, gpus: int, sentence: str
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ranks import run_ranks
 from torch import distributed as dist
 
 from otil_exp.traffic import Traffic, TrafficCounter
+from ranks import run_ranks
 
 
 def counted(rank: int) -> list[tuple[int, int]]:

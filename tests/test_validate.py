@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Typed
 
+from conftest import Typed
 from otil_exp.validate import validate
 
 MISTAKES = [
     # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)
-    (["height=720", "width=1280"], "height=720 does not divide over 2 slices (needs a multiple of 64): use height=704 or height=768"),
+    (
+        ["height=720", "width=1280"],
+        "height=720 does not divide over 2 slices (needs a multiple of 64): use height=704 or height=768",
+    ),
     (["height=832", "topology=8gpu_nosplit"], "over 8 slices (needs a multiple of 256): use height=768 or height=1024"),
     # 768 / 8 slices = 12 latent rows, which 8 x 8 blocks do not tile
     (["model=sdxl_random", "model.dtype=float32", "height=768", "topology=8gpu_nosplit"], "block_size=1, 2 or 4"),
@@ -44,14 +47,18 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "sentence"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("overrides", "sentence"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
 def test_a_mistake_says_what_to_type(typed: Typed, overrides: list[str], sentence: str) -> None:
     with pytest.raises(ValueError, match=".") as refused:
         validate(typed(*overrides))
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("preset", ["reference", "naive_patch", "full_sync", "distrifusion", "tensor", "guide", "otil", "balanced"])
+@pytest.mark.parametrize(
+    "preset", ["reference", "naive_patch", "full_sync", "distrifusion", "tensor", "guide", "otil", "balanced"]
+)
 @pytest.mark.parametrize("topology", ["1gpu", "2gpu_split", "2gpu_nosplit", "4gpu_split", "4gpu_nosplit", "8gpu_split"])
 def test_every_preset_composes_on_every_topology(typed: Typed, preset: str, topology: str) -> None:
     validate(typed(f"preset={preset}", f"topology={topology}"))

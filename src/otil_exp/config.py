@@ -7,14 +7,14 @@ several values together live in `otil_exp.validate`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 
-class Parallelism(str, Enum):
+class Parallelism(StrEnum):
     """How the UNet is spread over the ranks."""
 
     none = "none"
@@ -27,7 +27,7 @@ class Parallelism(str, Enum):
     """Every rank holds a part of every layer's weights."""
 
 
-class SyncMode(str, Enum):
+class SyncMode(StrEnum):
     """What the layers of a patch method exchange after warm-up (names of distrifuser)."""
 
     full_sync = "full_sync"
@@ -44,7 +44,7 @@ class SyncMode(str, Enum):
     """Nothing: the context stays as the last synchronous step left it."""
 
 
-class SplitScheme(str, Enum):
+class SplitScheme(StrEnum):
     """Which way naive_patch cuts the picture."""
 
     row = "row"
@@ -53,21 +53,21 @@ class SplitScheme(str, Enum):
     """Rows on even steps, columns on odd ones."""
 
 
-class Mode(str, Enum):
+class Mode(StrEnum):
     generate = "generate"
     """Make the pictures and score them."""
     benchmark = "benchmark"
     """Time the denoising alone (no VAE): warm-up runs, repeats, extremes dropped."""
 
 
-class GroupNormKind(str, Enum):
+class GroupNormKind(StrEnum):
     exact = "exact"
     """Statistics as one process computes them: fp32, biased variance."""
     upstream = "upstream"
     """distrifuser's arithmetic, bit for bit."""
 
 
-class DeviceKind(str, Enum):
+class DeviceKind(StrEnum):
     auto = "auto"
     """cuda where there is a GPU for every rank, else cpu."""
     cuda = "cuda"
@@ -78,26 +78,26 @@ class DeviceKind(str, Enum):
     """gloo."""
 
 
-class Engine(str, Enum):
+class Engine(StrEnum):
     eager = "eager"
     cuda_graph = "cuda_graph"
     """The UNet of each kind of step is captured once and replayed."""
 
 
-class Scheduler(str, Enum):
+class Scheduler(StrEnum):
     ddim = "ddim"
     euler = "euler"
     dpmpp = "dpmpp"
     """DPM-Solver++(2M)."""
 
 
-class Dtype(str, Enum):
+class Dtype(StrEnum):
     float32 = "float32"
     float16 = "float16"
     bfloat16 = "bfloat16"
 
 
-class PromptSource(str, Enum):
+class PromptSource(StrEnum):
     list = "list"
     """prompts.texts, in the config itself."""
     shapes = "shapes"
@@ -108,7 +108,7 @@ class PromptSource(str, Enum):
     """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
 
 
-class Against(str, Enum):
+class Against(StrEnum):
     """What a block is compared with to score how much it changed."""
 
     previous_step = "previous_step"

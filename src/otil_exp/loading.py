@@ -27,7 +27,7 @@ SHAPES_WEIGHTS = Path(__file__).parent / "shapes" / "weights"
 RANDOM_SEED = 0
 """Seed of the weights of model=sdxl_random."""
 
-_SCHEDULERS: dict[Scheduler, tuple[type, dict[str, Any]]] = {
+_SCHEDULERS: dict[Scheduler, tuple[Any, dict[str, Any]]] = {
     Scheduler.ddim: (DDIMScheduler, {"clip_sample": False, "set_alpha_to_one": False}),
     Scheduler.euler: (EulerDiscreteScheduler, {}),
     Scheduler.dpmpp: (DPMSolverMultistepScheduler, {"algorithm_type": "dpmsolver++"}),
@@ -37,7 +37,7 @@ _SCHEDULERS: dict[Scheduler, tuple[type, dict[str, Any]]] = {
 def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device) -> StableDiffusionXLPipeline:
     """The single-process pipeline of a model on a device, with the scheduler asked for.
 
-    Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, when they are missing.
+    Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, if they are missing.
     """
     diffusers_logging.disable_progress_bar()
     transformers_logging.disable_progress_bar()
@@ -68,9 +68,9 @@ def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipe
         )
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"model.source={model.source} (variant {model.variant}) is neither a local pipeline folder nor in the cache: "
-            f"run `python launchers/fetch_models.py {model.source} --variant {model.variant}` on a machine with internet, "
-            f"or use model.source=FOLDER ({type(error).__name__}: {error})"
+            f"model.source={model.source} (variant {model.variant}) is neither a local pipeline folder nor in the "
+            f"cache: run `python launchers/fetch_models.py {model.source} --variant {model.variant}` on a machine with "
+            f"internet, or use model.source=FOLDER ({type(error).__name__}: {error})"
         ) from error
 
 

@@ -168,7 +168,9 @@ def resolve_device(device_kind: str, world_size: int) -> str:
         device_kind = "cuda" if gpus else "cpu"
     shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {max(gpus, 1)} rank(s)"
     if device_kind == "cuda" and gpus < local_ranks and not (gpus == 1 and "LOCAL_WORLD_SIZE" in os.environ):
-        raise ValueError(f"device=cuda: {local_ranks} ranks need {local_ranks} GPUs here and {gpus} are visible; {shared}")
+        raise ValueError(
+            f"device=cuda: {local_ranks} ranks need {local_ranks} GPUs here and {gpus} are visible; {shared}"
+        )
     if device_kind == "shared_gpu" and not gpus:
         raise ValueError("device=shared_gpu: no GPU is visible; use device=cpu")
     return device_kind

@@ -130,7 +130,11 @@ def _check_size(config: ExperimentConfig, topology: Topology) -> None:
     for name, value, cut in (("height", config.height, cut_rows), ("width", config.width, cut_columns)):
         slices = topology.slices if cut and preset.parallelism is not Parallelism.tensor else 1
         unit = ROWS_PER_SLICE * slices if slices > 1 else VAE_FACTOR
-        over = f"does not divide over {slices} slices (needs a multiple of {unit})" if slices > 1 else "is not a multiple of 8"
+        over = (
+            f"does not divide over {slices} slices (needs a multiple of {unit})"
+            if slices > 1
+            else "is not a multiple of 8"
+        )
         below, above = value // unit * unit, (value // unit + 1) * unit
         near = f"{name}={above}" if below <= 0 else f"{name}={below} or {name}={above}"
         _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])

@@ -20,7 +20,12 @@ def shown(*folders: RunFolder) -> str:
 def test_a_run_shows_its_figures_and_its_pictures(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "a")
     folder.images.mkdir(parents=True)
-    folder.update_record(status="done", method="otil", topology={"world_size": 4, "split_batch": True}, effective={"k": 32, "refresh_period": 10})
+    folder.update_record(
+        status="done",
+        method="otil",
+        topology={"world_size": 4, "split_batch": True},
+        effective={"k": 32, "refresh_period": 10},
+    )
     folder.update_metrics(
         {
             "latency/step_ms": {"value": 12.34},

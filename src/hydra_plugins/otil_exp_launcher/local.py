@@ -54,7 +54,8 @@ class LocalLauncher(BasicLauncher):
         return [returns[i] for i in range(len(cells))]
 
     def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
-        assert self.hydra_context is not None and self.config is not None
+        assert self.hydra_context is not None
+        assert self.config is not None
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = index
@@ -82,7 +83,8 @@ class LocalLauncher(BasicLauncher):
         return cells
 
     def _run(self, config: DictConfig) -> JobReturn:
-        assert self.hydra_context is not None and self.task_function is not None
+        assert self.hydra_context is not None
+        assert self.task_function is not None
         return run_job(
             hydra_context=self.hydra_context,
             task_function=self.task_function,

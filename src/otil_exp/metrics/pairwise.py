@@ -20,7 +20,9 @@ def psnr(picture: np.ndarray, reference: np.ndarray) -> float:
     Both (H, W, 3) float in [0, 1] (integers would wrap around). Raises ValueError when the shapes differ.
     """
     if picture.shape != reference.shape:
-        raise ValueError(f"pictures of {picture.shape} and {reference.shape} cannot be compared: make them the same size")
+        raise ValueError(
+            f"pictures of {picture.shape} and {reference.shape} cannot be compared: make them the same size"
+        )
     assert picture.dtype.kind == "f", "pictures are floats in [0, 1]"
     mse = float(np.mean((picture - reference) ** 2))
     return math.inf if mse == 0 else -10 * math.log10(mse)

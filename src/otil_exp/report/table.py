@@ -19,7 +19,9 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 
 def _table(folders: Sequence[RunFolder]) -> Table:
-    table = Table(caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference picture, mean")
+    table = Table(
+        caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference picture, mean"
+    )
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
     for header in ("ms/step", "MB/step", "PSNR dB", "status"):
@@ -57,14 +59,21 @@ def _paths(folders: Sequence[RunFolder]) -> list[Text]:
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
-    lines = {f"times of {f.record['method']}: meaningless, {why}" for f in folders if (why := f.record.get("times_meaningless"))}
+    lines = {
+        f"times of {f.record['method']}: meaningless, {why}"
+        for f in folders
+        if (why := f.record.get("times_meaningless"))
+    }
     lines |= {f"PSNR: {why}" for f in folders if (why := f.metrics.get("ref/psnr", {}).get("missing"))}
     return [Text(line, style="yellow") for line in sorted(lines)]
 
 
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
-        Text(f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})", style="red")
+        Text(
+            f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})",
+            style="red",
+        )
         for f in folders
         if f.record.get("status") == "failed"
     ]

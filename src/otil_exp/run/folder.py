@@ -98,7 +98,10 @@ class RunFolder:
             return []
         kinds: dict[str, Callable[[str], Any]] = {"kind": str, "ms": float}
         with path.open(newline="", encoding="utf-8") as file:
-            return [StepRow(**{key: kinds.get(key, int)(value) for key, value in row.items()}) for row in csv.DictReader(file)]
+            return [
+                StepRow(**{key: kinds.get(key, int)(value) for key, value in row.items()})
+                for row in csv.DictReader(file)
+            ]
 
     def write_steps(self, rows: list[StepRow]) -> None:
         buffer = StringIO()

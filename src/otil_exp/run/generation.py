@@ -117,7 +117,13 @@ class _Bar:
 @contextmanager
 def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
     """A progress bar on rank 0, silent on the others and where there is no terminal."""
-    columns = (TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:44}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeRemainingColumn(),
+    )
     steps = len(pipeline.steps)
     with Progress(*columns, transient=True, disable=not pipeline.ranks.is_main) as progress:
         yield _Bar(progress, progress.add_task("", total=pictures * steps), steps)

@@ -29,7 +29,9 @@ def provenance() -> dict[str, Any]:
         "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
         "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
         "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
-        "git_commit": _command(["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]),
+        "git_commit": _command(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+        ),
     }
 
 

@@ -1,0 +1,64 @@
+"""Run whole pipelines on real ranks: the latents and steps that tests of the methods look at."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+import torch
+from torch import distributed as dist
+
+from otil_exp import topology as t
+from otil_exp.config import ExperimentConfig
+from otil_exp.effective import effective
+from otil_exp.pipeline import StepTrace, build_pipeline
+from otil_exp.topology import Topology
+from ranks import run_ranks
+
+
+@dataclass
+class Result:
+    """What one rank holds at the end of one picture."""
+
+    latents: torch.Tensor
+    steps: list[StepTrace]
+
+
+def run_pipelines(
+    configs: list[ExperimentConfig], prompt: str, seed: int = 0, timeout: float = 240
+) -> list[list[Result]]:
+    """One picture for each config, all of one topology; results by config, then by rank."""
+    effectives = [effective(config) for config in configs]
+    (topology,) = {(e.topology.world_size, e.topology.split_batch) for e in effectives}
+    if topology[0] == 1:
+        ranks = t.single_rank(torch.device("cpu"))
+        return [[_picture(config, ranks, prompt, seed)] for config in effectives]
+    by_rank = run_ranks(topology[0], _on_rank, _free_port(), topology, effectives, prompt, seed, timeout=timeout)
+    return [list(results) for results in zip(*by_rank, strict=True)]
+
+
+def _on_rank(
+    rank: int, port: str, topology: tuple[int, bool], configs: list[ExperimentConfig], prompt: str, seed: int
+) -> list[Result]:
+    world_size, split_batch = topology
+    dist.destroy_process_group()  # the harness made one; a run makes its own
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+    )
+    ranks = t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
+    results = [_picture(config, ranks, prompt, seed) for config in configs]
+    t.leave()
+    return results
+
+
+def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int) -> Result:
+    with build_pipeline(config, ranks) as pipeline:
+        generated = pipeline(prompt, seed, decode=False)
+    return Result(latents=generated.latents, steps=generated.steps)
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
