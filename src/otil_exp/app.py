@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from otil_exp.config import register_schema
@@ -54,7 +56,7 @@ def run_cell(composed: DictConfig) -> str:
     except RankFailure as failure:
         note_failure(cell.folder, failure.rank, failure.message, failure.traceback)
         raise CompactHydraException(str(failure)) from failure
-    if hydra.core.hydra_config.HydraConfig.get().mode is not hydra.types.RunMode.MULTIRUN:
+    if HydraConfig.get().mode is not RunMode.MULTIRUN:
         console.print(summary([cell.folder]))
     return str(cell.folder.path)
 

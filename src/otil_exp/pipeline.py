@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
@@ -46,8 +47,8 @@ class Generated:
 class RankPipeline:
     """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
 
-    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. Close it, or
-    use it as a context manager: it holds run-time patches of distrifuser.
+    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. Close it,
+    or use it as a context manager: it holds run-time patches of distrifuser.
     """
 
     def __init__(self, config: ExperimentConfig, ranks: RankContext) -> None:
@@ -205,7 +206,7 @@ class _StepClock:
 
     def intervals_ms(self) -> list[float]:
         """Milliseconds between consecutive ticks."""
-        pairs = list(zip(self._marks, self._marks[1:], strict=False))
+        pairs = list(pairwise(self._marks))
         if self._cuda:
             torch.cuda.synchronize()
             return [start.elapsed_time(end) for start, end in pairs]

@@ -90,7 +90,7 @@ def _from_coco(config: PromptsConfig) -> list[str]:
             first[annotation["image_id"]] = min(first.get(annotation["image_id"], entry), entry)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"prompts.path={config.path}: not a COCO captions file ({error}); use captions_val2014.json or _val2017.json"
+            f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
         ) from error
     return [first[image][1] for image in sorted(first)]
 
@@ -136,5 +136,6 @@ def _pick(row: dict[str, Any], config: PromptsConfig) -> str:
         if row.get(name) is not None:
             return str(row[name]).strip()
     raise ValueError(
-        f"prompts.path={config.path}: no column {' or '.join(names)}; use prompts.column= one of {', '.join(map(str, row))}"
+        f"prompts.path={config.path}: no column {' or '.join(names)}; "
+        f"use prompts.column= one of {', '.join(map(str, row))}"
     )

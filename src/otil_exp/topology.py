@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -30,8 +29,9 @@ class Topology:
             raise ValueError(f"topology.world_size={self.world_size}: a run has at least one rank")
         if self.split_batch and self.world_size % 2:
             raise ValueError(
-                f"topology.world_size={self.world_size} with topology.split_batch=true: the two halves of the batch need "
-                f"an even number of ranks; use topology.world_size={self.world_size + 1} or topology.split_batch=false"
+                f"topology.world_size={self.world_size} with topology.split_batch=true: the two halves of the batch "
+                f"need an even number of ranks; use "
+                f"topology.world_size={self.world_size + 1} or topology.split_batch=false"
             )
 
     @property
@@ -147,12 +147,11 @@ def leave() -> None:
 
 def _own_group(rank: int, members: list[list[int]]) -> dist.ProcessGroup | None:
     """Make all groups (every rank must take part) and return the one this rank belongs to; None if it is alone."""
-    new_group: Callable[[list[int]], dist.ProcessGroup] = dist.new_group
-    own = None
+    own: dist.ProcessGroup | None = None
     for ranks in members:
         if len(ranks) > 1:
-            group = new_group(ranks)
-            own = group if rank in ranks else own
+            group = dist.new_group(ranks)
+            own = group if isinstance(group, dist.ProcessGroup) and rank in ranks else own
     return own
 
 
@@ -166,7 +165,7 @@ def resolve_device(device_kind: str, world_size: int) -> str:
     if device_kind == "auto":
         # One visible GPU for several ranks is not enough: sharing it must be asked for, as its times mean nothing.
         device_kind = "cuda" if gpus else "cpu"
-    shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {max(gpus, 1)} rank(s)"
+    shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {max(gpus, 1)}"
     if device_kind == "cuda" and gpus < local_ranks and not (gpus == 1 and "LOCAL_WORLD_SIZE" in os.environ):
         raise ValueError(
             f"device=cuda: {local_ranks} ranks need {local_ranks} GPUs here and {gpus} are visible; {shared}"

@@ -34,11 +34,11 @@ def _reduced(own: torch.Tensor, peers: int) -> int:
     return 2 * own.numel() * own.element_size() * peers // (peers + 1)
 
 
-# name -> (position of the tensor a rank contributes, bytes it sends for it given the number of peers)
-_COLLECTIVES: dict[str, tuple[int, Callable[[torch.Tensor, int], int]]] = {
-    "all_gather": (1, _gathered),
-    "all_gather_into_tensor": (1, _gathered),
-    "all_reduce": (0, _reduced),
+# name -> (position and keyword of the tensor a rank contributes, bytes it sends for it given the number of peers)
+_COLLECTIVES: dict[str, tuple[int, str, Callable[[torch.Tensor, int], int]]] = {
+    "all_gather": (1, "tensor", _gathered),
+    "all_gather_into_tensor": (1, "input_tensor", _gathered),
+    "all_reduce": (0, "tensor", _reduced),
 }
 
 
@@ -91,11 +91,11 @@ class TrafficCounter:
                 setattr(dist, name, original)
 
     def _counting(
-        self, original: Callable[..., Any], position: int, bytes_for: Callable[[torch.Tensor, int], int]
+        self, original: Callable[..., Any], position: int, keyword: str, bytes_for: Callable[[torch.Tensor, int], int]
     ) -> Callable[..., Any]:
         @wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            own = args[position] if len(args) > position else kwargs.get("tensor", kwargs.get("input_tensor"))
+            own = args[position] if len(args) > position else kwargs[keyword]
             peers = dist.get_world_size(kwargs.get("group")) - 1
             self.total.add(Traffic(collectives=1, bytes_sent=bytes_for(own, peers)))
             return original(*args, **kwargs)

@@ -49,8 +49,8 @@ def _check_preset(config: ExperimentConfig) -> None:
         (patch and preset.sync_mode is None, f"preset.sync_mode is missing: a patch method needs one of {modes}"),
         (
             not patch and preset.sync_mode is not None,
-            f"preset.sync_mode={_name(preset.sync_mode)} with preset.parallelism={preset.parallelism.name}: only patch "
-            "methods exchange layer context; use preset.sync_mode=null",
+            f"preset.sync_mode={_name(preset.sync_mode)} with preset.parallelism={preset.parallelism.name}: only "
+            "patch methods exchange layer context; use preset.sync_mode=null",
         ),
         (naive and preset.split_scheme is None, "preset.split_scheme is missing: use row, col or alternate"),
         (
@@ -65,13 +65,13 @@ def _check_preset(config: ExperimentConfig) -> None:
         ),
         (
             preset.noise_gather and preset.transmit is not None,
-            "preset.transmit with preset.noise_gather=true: there is nothing left to select when everything is gathered; "
+            "preset.transmit with preset.noise_gather=true: nothing is left to select when all is gathered; "
             "use preset.noise_gather=false or preset=balanced",
         ),
         (
             not preset.noise_gather and preset.transmit is None,
-            "preset.noise_gather=false without preset.transmit: nothing would ever reach the other ranks; use preset=guide "
-            "or preset.noise_gather=true",
+            "preset.noise_gather=false without preset.transmit: nothing would ever reach the other ranks; use "
+            "preset=guide or preset.noise_gather=true",
         ),
         (
             preset.cfg_repair and preset.noise_gather,
@@ -80,8 +80,8 @@ def _check_preset(config: ExperimentConfig) -> None:
         ),
         (
             preset.gn_sync and preset.sync_mode is not SyncMode.no_sync,
-            f"preset.gn_sync=true with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised while "
-            "the other layers are silent; use preset.sync_mode=no_sync, or preset.sync_mode=sync_gn for DistriFusion's way",
+            f"preset.gn_sync=true with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised "
+            "while the other layers are silent; use preset.sync_mode=no_sync, or sync_gn for DistriFusion's way",
         ),
         (
             preset.transmit is not None and preset.transmit.score not in SCORES,
@@ -188,8 +188,8 @@ def _check_benchmark(config: ExperimentConfig) -> None:
         [
             (
                 config.mode is Mode.benchmark and benchmark.repeats <= 2 * benchmark.drop_extremes,
-                f"benchmark.repeats={benchmark.repeats} with benchmark.drop_extremes={benchmark.drop_extremes}: nothing "
-                f"would be left; use benchmark.repeats={2 * benchmark.drop_extremes + 1} or more",
+                f"benchmark.repeats={benchmark.repeats} with benchmark.drop_extremes={benchmark.drop_extremes}: "
+                f"nothing would be left; use benchmark.repeats={2 * benchmark.drop_extremes + 1} or more",
             ),
             (benchmark.warmup_images < 0, "benchmark.warmup_images must be 0 or more"),
             (benchmark.drop_extremes < 0, "benchmark.drop_extremes must be 0 or more"),

@@ -20,7 +20,7 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 def _table(folders: Sequence[RunFolder]) -> Table:
     table = Table(
-        caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference picture, mean"
+        caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference, mean"
     )
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
