@@ -57,20 +57,26 @@ class TrainConfig:
     wordings: int = 2
     """Captions per scene."""
 
-    vae: Stage = field(default_factory=lambda: Stage(batch=48, learning_rate=1e-3, seconds=75))
+    vae: Stage = field(default_factory=lambda: Stage(batch=32, learning_rate=1e-3, seconds=75))
     classifier: Stage = field(default_factory=lambda: Stage(batch=256, learning_rate=2e-3, seconds=15))
     text_image: Stage = field(default_factory=lambda: Stage(batch=512, learning_rate=2e-3, seconds=25))
-    unet: Stage = field(default_factory=lambda: Stage(batch=512, learning_rate=1.2e-3, seconds=330))
+    unet: Stage = field(default_factory=lambda: Stage(batch=512, learning_rate=8e-4, seconds=335))
     diffusion: Diffusion = field(default_factory=Diffusion)
 
     probe_every: int = 1000
-    """UNet steps between two readings of how well prompts are followed."""
+    """UNet steps between two readings of how well prompts are followed; each also saves the averaged weights."""
+
+    probe_early: tuple[int, ...] = (250, 500, 750, 1500)
+    """Further steps after which prompts are read."""
 
     probe_captions: int = 96
     """Held-out captions a reading draws."""
 
     evaluate_captions: int = 200
     """Held-out captions of the final figures."""
+
+    sheet_captions: int = 32
+    """Held-out captions on the sheet of samples, below its two rows of fixed prompts."""
 
     compile: bool = True
     """Compile the UNet's training step where there is a GPU."""
@@ -86,6 +92,7 @@ def smoke_config() -> TrainConfig:
         unet=Stage(batch=4, learning_rate=1e-3, seconds=1, steps=4),
         probe_every=3,
         probe_captions=4,
-        evaluate_captions=6,
+        evaluate_captions=4,
+        sheet_captions=0,
         compile=False,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 import diffusers
 import torch
 import transformers
-from architecture import assemble, build_scheduler, build_text_encoders, build_unet
+from architecture import assemble, build_text_encoders, build_unet
 from classifier import train_classifier
 from config import TrainConfig, smoke_config
 from diffusers import (
@@ -48,7 +48,7 @@ DEMO = (
     "a large green ring over a calm sea, on the right",
     "a photo of an orange star in front of a night sky",
 )
-"""The first row of the sample sheet."""
+"""The first row of the sample sheet, and its last."""
 
 
 class Training:
@@ -58,7 +58,9 @@ class Training:
         self.config, self.device = config, device
         self.pipeline_folder, self.metrics_folder, self.out = out / "weights", out / "weights_metrics", out
         self.log = Log(out / "training.log")
-        versions = f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}"
+        versions = (
+            f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}"
+        )
         machine = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
         self.log(f"{machine}, Python {platform.python_version()}, {versions}")
         self.log(f"config {json.dumps(asdict(config))}")
@@ -125,19 +127,26 @@ class Training:
                 pictures = generate(pipeline, captions, 20, config.seed)
             right = shares(agreement(classifier, pictures, scenes))
             self.log(f"reading at step {step}: " + " ".join(f"{name} {value:.3f}" for name, value in right.items()))
+            if step % config.probe_every == 0:
+                self.save(vae, averaged, tokenizer)
 
         averaged = train_unet(
             denoiser, latents, pool.ids, config.unet, config.diffusion, seed=config.seed,
-            compiled=config.compile and self.device.type == "cuda", probe_every=config.probe_every, probe=probe,
-            log=self.log,
+            compiled=config.compile and self.device.type == "cuda", probe=probe, log=self.log,
+            probe_at=lambda step: step % config.probe_every == 0 or step in config.probe_early,
         )  # fmt: skip
-        pipeline = assemble(vae, averaged.unet, tuple(averaged.text_encoders), tokenizer)
-        pipeline.to(torch.float16).save_pretrained(self.pipeline_folder, safe_serialization=True)
+        self.save(vae, averaged, tokenizer)
+
+    def save(self, vae: AutoencoderKL, denoiser: Denoiser, tokenizer: CLIPTokenizer) -> None:
+        """Save the whole pipeline in half precision."""
+        vae, denoiser = (copy.deepcopy(module).half() for module in (vae, denoiser))
+        pipeline = assemble(vae, denoiser.unet, tuple(denoiser.text_encoders), tokenizer)
+        pipeline.save_pretrained(self.pipeline_folder, safe_serialization=True)
 
     def figures(self, classifier: SceneClassifier, text_image: TextImageModel) -> None:
         """Load the saved pipeline as a user would (half precision on a GPU) and judge it."""
         half = torch.float16 if self.device.type == "cuda" else torch.float32
-        pipeline = StableDiffusionXLPipeline.from_pretrained(self.pipeline_folder, torch_dtype=half, add_watermarker=False)
+        pipeline = StableDiffusionXLPipeline.from_pretrained(self.pipeline_folder, dtype=half, add_watermarker=False)
         pipeline.to(self.device).set_progress_bar_config(disable=True)
         config = pipeline.scheduler.config
         ddim = pipeline.scheduler
@@ -155,10 +164,10 @@ class Training:
         self.draw_sheet(pipeline, ddim)
 
     def draw_sheet(self, pipeline: StableDiffusionXLPipeline, scheduler) -> None:
-        """Write samples.png: eight prompts at 50 steps, the same at 8, then held-out captions at 50."""
+        """Write samples.png: eight fixed prompts and held-out captions at 50 steps, then the eight at 8 steps."""
         pipeline.scheduler = scheduler
-        captions, _ = probe_scenes(32, self.config.seed)
-        rows = [generate(pipeline, DEMO, 50, 0), generate(pipeline, DEMO, 8, 0), generate(pipeline, captions, 50, 0)]
+        captions, _ = probe_scenes(self.config.sheet_captions, self.config.seed)
+        rows = [generate(pipeline, [*DEMO, *captions], 50, 0), generate(pipeline, DEMO, 8, 0)]
         sheet(torch.cat(rows), columns=8).save(self.out / "samples.png", optimize=True)
 
 
@@ -181,11 +190,15 @@ def main() -> None:
     parser.add_argument("--continue-unet", action="store_true", help="train the UNet found in --out further")
     parser.add_argument("--unet-seconds", type=float, help="time for the UNet stage")
     parser.add_argument("--unet-steps", type=int, help="steps of the UNet stage, to repeat an earlier training")
+    parser.add_argument("--no-compile", action="store_true", help="train the UNet eagerly")
     arguments = parser.parse_args()
     config = smoke_config() if arguments.smoke else TrainConfig()
     config.unet.seconds = arguments.unet_seconds or config.unet.seconds
     config.unet.steps = arguments.unet_steps or config.unet.steps
+    config.compile = config.compile and not arguments.no_compile
 
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
     training = Training(arguments.out, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     tokenizer = training.tokenizer()
     pool = draw_pool(config.scenes, config.wordings, tokenizer, config.seed, training.device)

@@ -42,13 +42,13 @@ def train_unet(
     *,
     seed: int,
     compiled: bool,
-    probe_every: int,
+    probe_at: Callable[[int], bool],
     probe: Callable[[Denoiser, int], None],
     log,
 ) -> Denoiser:
     """Train `denoiser` in place on latents (N, 4, 32, 32) of unit variance and ids (N, wordings, L).
 
-    Returns the averaged copy; `probe(averaged, step)` is called every `probe_every` steps.
+    Returns the averaged copy; `probe(averaged, step)` is called after the steps that `probe_at` names.
     """
     torch.manual_seed(seed)
     device = latents.device
@@ -71,15 +71,13 @@ def train_unet(
         running = torch.lerp(running, loss.detach(), max(0.01, 1 / (step + 1)))
         if step % 500 == 0:
             log(f"unet step {step} loss {running.item():.5f}")
-        if (step + 1) % probe_every == 0:
+        if probe_at(step + 1):
             probe(averaged, step + 1)
     log(f"unet steps {pace.step} of batch {stage.batch}, loss {running.item():.5f}")
     return averaged
 
 
-def denoising_loss(
-    denoiser: Denoiser, latents: Tensor, ids: Tensor, alpha_bar: Tensor, config: Diffusion
-) -> Tensor:
+def denoising_loss(denoiser: Denoiser, latents: Tensor, ids: Tensor, alpha_bar: Tensor, config: Diffusion) -> Tensor:
     """Weighted squared error of the predicted noise over a batch."""
     examples = make_examples(latents, alpha_bar, config)
     keep = torch.rand(len(latents), device=latents.device) >= config.drop_text
