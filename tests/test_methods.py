@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from conftest import Typed
-from pipelines import Result, run_pipelines
-
 from otil_exp.effective import effective
+from pipelines import Result, run_pipelines
 
 VASE = "a large white vase in the middle of a seamless pale grey background"
 SHORT = ("num_inference_steps=6", "warmup_steps=1")

@@ -35,7 +35,7 @@ MISTAKES = [
     (["preset.noise_gather=true"], "preset=balanced"),
     (["preset=balanced", "preset.noise_gather=false"], "preset=guide"),
     (["preset=balanced", "preset.cfg_repair=true"], "preset.cfg_repair=false"),
-    (["preset=distrifusion", "preset.gn_sync=true"], "preset.sync_mode=sync_gn"),
+    (["preset=distrifusion", "preset.gn_sync=true"], "or sync_gn for"),
     (["preset.transmit.score=loudness"], "cosine"),
     (["preset.transmit.block_size=3"], "block_size"),
     (["preset=tensor", "topology=3gpu_nosplit", "height=288"], "do not divide"),

@@ -1,0 +1,204 @@
+"""The commands as a user types them, on real ranks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from otil_exp.run.folder import RunFolder
+
+SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
+OTIL = (sys.executable, "-m", "otil_exp.app")
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+
+
+def otil_exp(
+    *arguments: str, command: tuple[str, ...] = OTIL, timeout: float = 240
+) -> subprocess.CompletedProcess[str]:
+    """Run the app to its end; the two streams as text."""
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT | {"COLUMNS": "200"}
+    )
+
+
+def folders(root: Path) -> dict[str, RunFolder]:
+    """Run folders of the grid `t` by method."""
+    found = [RunFolder(path) for path in (root / "t").iterdir() if path.is_dir()]
+    return {folder.record["method"]: folder for folder in found}
+
+
+def pixels(folder: RunFolder) -> dict[str, np.ndarray]:
+    return {path.name: np.asarray(Image.open(path)) for path in sorted(folder.images.iterdir())}
+
+
+@pytest.mark.ranks
+def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Path) -> None:
+    grid = (
+        "-m",
+        "preset=balanced,reference",
+        "topology=2gpu_nosplit",
+        "prompts.limit=2",
+        f"output_dir={tmp_path}",
+        *SMALL,
+    )
+    done = otil_exp(*grid)
+    assert done.returncode == 0, done.stderr
+    assert "2 cells, 2 distinct" in done.stdout
+    runs = folders(tmp_path)
+    assert set(runs) == {"balanced", "reference"}
+    for folder in runs.values():
+        assert sorted(path.name for path in folder.images.iterdir()) == ["00.png", "01.png"]
+        assert folder.record["status"] == "done"
+        assert folder.record["signature"] == folder.path.name
+        assert folder.record["versions"]["torch"]
+    config = yaml.safe_load((runs["balanced"].path / "config.yaml").read_text())
+    assert config["preset"]["name"] == "balanced"
+    assert config["height"] == 256
+    with (runs["balanced"].path / "steps.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 3  # ranks x prompts x steps
+    assert {row["kind"] for row in rows} == {"warmup", "steady"}
+    metrics = json.loads((runs["balanced"].path / "metrics.json").read_text())
+    assert metrics["ref/psnr"]["n"] == 2
+    assert metrics["ref/psnr"]["unit"] == "dB"
+    assert (runs["balanced"].logs / "rank1.log").exists()
+
+    stamps = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path.name != "multirun.yaml"
+    }
+    again = otil_exp(*grid)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("done already, skipped") == 2
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_a_grid_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
+    done = otil_exp("-m", "preset=otil,balanced", "k.budget=8,500", "height=256,720", f"output_dir={tmp_path}", *SMALL)
+    assert done.returncode == 1
+    assert "nothing was started" in done.stderr
+    assert "use height=704 or height=768" in done.stderr
+    assert "k.budget=500" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [path for path in (tmp_path / "t").glob("*") if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("height=200",), "use height=192 or height=256"),
+        (("preset=nonsense",), "otil"),  # Hydra lists the options
+        (("warmup=3",), "warmup"),
+        (("k=k7",), "k16"),
+        (("device=cuda",), "device=cpu"),
+        (("model=sdxl",), "model.dtype=float32"),
+        (("prompts=file",), "prompts.path=FILE"),
+    ],
+)
+def test_a_mistake_is_one_sentence_without_a_traceback(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = otil_exp(f"output_dir={tmp_path}", *SMALL, *arguments)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*/*"))
+
+
+@pytest.mark.ranks
+def test_a_black_picture_fails_the_run_and_is_named(tmp_path: Path) -> None:
+    """float16 on the CPU with guidance far out of range: the latents are not finite."""
+    done = otil_exp("preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", *SMALL, "guidance_scale=1e38")
+    assert done.returncode == 1
+    assert "not finite" in done.stderr
+    [folder] = folders(tmp_path).values()
+    assert folder.record["status"] == "failed"
+    assert folder.record["failed_rank"] == 0
+    assert "prompt 00" in folder.record["error"]
+    assert not folder.images.exists()
+
+
+@pytest.mark.ranks
+def test_under_torchrun_the_ranks_are_not_started_twice(tmp_path: Path) -> None:
+    torchrun = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        "-m",
+        "otil_exp.app",
+    )
+    common = ("preset=full_sync", "prompts.limit=1", f"output_dir={tmp_path}", *SMALL)
+    done = otil_exp(*common, "topology=2gpu_nosplit", command=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert folders(tmp_path)["full_sync"].record["topology"] == {"world_size": 2, "split_batch": False}
+    refused = otil_exp(*common, "topology=4gpu_split", command=torchrun)
+    assert refused.returncode != 0
+    assert "--nproc_per_node=4" in refused.stderr
+
+
+@pytest.mark.ranks
+def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp_path: Path) -> None:
+    """SIGKILL of rank 1 in the middle of ten prompts: named within a minute; the rest equals an uninterrupted run."""
+    cell = ("preset=otil", "topology=2gpu_nosplit", *SMALL)
+    job = subprocess.Popen(
+        [*OTIL, f"output_dir={tmp_path}", *cell],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        victim = wait_for_pictures(tmp_path, job, count=2)
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        _, errors = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert time.monotonic() - killed < 60
+    assert job.returncode == 1
+    assert "rank 1 was killed by SIGKILL" in errors
+    folder = folders(tmp_path)["otil"]
+    assert (folder.record["status"], folder.record["failed_rank"]) == ("failed", 1)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.images.iterdir()}
+    assert 2 <= len(before) < 10
+
+    assert otil_exp(f"output_dir={tmp_path}", *cell).returncode == 0
+    assert folder.record["status"] == "done"
+    assert len(folder.record["resumed"]) == 1
+    assert {name: (folder.images / name).stat().st_mtime_ns for name in before} == before
+    assert len(folder.read_steps()) == 10 * 2 * 3
+
+    whole = tmp_path / "whole"
+    assert otil_exp(f"output_dir={whole}", *cell).returncode == 0
+    uninterrupted = pixels(folders(whole)["otil"])
+    resumed = pixels(folder)
+    assert list(resumed) == [f"{i:02d}.png" for i in range(10)]
+    assert all(np.array_equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
+
+
+def wait_for_pictures(root: Path, job: subprocess.Popen[str], count: int) -> int:
+    """Wait until the run has some pictures; the pid of its rank 1."""
+    deadline = time.monotonic() + 180
+    while len(list(root.glob("t/*/images/*.png"))) < count:
+        assert job.poll() is None, job.stderr.read() if job.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return next(pid for pid in children(job.pid) if b"\0RANK=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes())
+
+
+def children(pid: int) -> list[int]:
+    """All descendants of a process."""
+    own = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return own + [below for child in own for below in children(child)]

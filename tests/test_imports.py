@@ -1,0 +1,77 @@
+"""Imports run one way (CONTRIBUTING): read from the source, so that a late import counts too."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "otil_exp"
+
+FORBIDDEN = {
+    "exchange": ("distrifuser", "diffusers", "hydra", "omegaconf", "otil_exp.config", "otil_exp.upstream", "otil_exp.run"),
+    "upstream": ("hydra", "otil_exp.exchange", "otil_exp.run", "otil_exp.pipeline", "otil_exp.launch"),
+    "metrics": ("torch.distributed", "otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
+    "report": ("torch.distributed", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
+    "launch": ("otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "hydra"),
+    "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cell", "hydra"),
+    "topology.py": ("otil_exp.",),
+    "config.py": ("torch", "otil_exp."),
+}
+"""part of src/otil_exp -> what it may not import (prefixes)."""
+
+LIGHT = ("torch", "diffusers", "transformers", "otil_exp.pipeline", "otil_exp.run", "otil_exp.cell", "otil_exp.launch")
+
+
+def imports(path: Path, top_level_only: bool = False) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def files(part: str) -> list[Path]:
+    place = SOURCE / part
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@pytest.mark.parametrize("part", FORBIDDEN)
+def test_imports_run_one_way(part: str) -> None:
+    own = f"otil_exp.{part.removesuffix('.py')}"
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in files(part)
+        for name in imports(path)
+        if name.startswith(FORBIDDEN[part]) and not name.startswith(own)
+    ]
+    assert files(part)
+    assert not wrong
+
+
+def test_only_upstream_knows_distrifuser() -> None:
+    wrong = [
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if "upstream" not in path.parts and any(name.split(".")[0] == "distrifuser" for name in imports(path))
+    ]
+    assert not wrong
+
+
+def test_only_the_pipeline_imports_upstream() -> None:
+    users = {
+        path.name
+        for path in SOURCE.rglob("*.py")
+        if "upstream" not in path.parts and any(name.startswith("otil_exp.upstream") for name in imports(path))
+    }
+    assert users == {"pipeline.py"}
+
+
+def test_the_app_loads_heavy_modules_late() -> None:
+    """--help, --cfg and completion do not wait for torch."""
+    assert not [name for name in imports(SOURCE / "app.py", top_level_only=True) if name.startswith(LIGHT)]
