@@ -1,8 +1,9 @@
-"""Ranks of these tests start with diffusers loaded."""
+"""Ranks of these tests start with diffusers loaded; a test's own process uses one thread, as a rank does."""
 
 from multiprocessing import forkserver
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -12,3 +13,11 @@ def preloaded_ranks() -> None:
         ["torch.distributed", "diffusers.models.unets.unet_2d_condition", "diffusers.pipelines.stable_diffusion_xl"]
     )
     forkserver.ensure_running()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -2,11 +2,11 @@
 
 import pytest
 from places import place_without_peers
-from tiny_sdxl import tiny_unet
 
 from otil_exp.config import Engine, Parallelism, SplitScheme, SyncMode
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
+from tiny_sdxl import tiny_unet
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def build(unet, *, world_size=2, split_batch=False, **settings):
     ],
 )
 def test_a_refused_setting_is_answered_with_a_sentence(unet, settings, sentence):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the sentence is compared below
+    with pytest.raises(ValueError) as error:
         build(unet, **settings)
     assert sentence in str(error.value)
 

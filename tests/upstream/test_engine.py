@@ -1,8 +1,8 @@
 import torch
-from emulated_graph import emulated_graph
+from emulated_graph import emulated_graphs
 
 from otil_exp.traffic import Traffic, TrafficCounter
-from otil_exp.upstream.engine import Captured, CudaGraphs
+from otil_exp.upstream.engine import CudaGraphs
 from otil_exp.upstream.inputs import StepInputs
 
 
@@ -16,7 +16,8 @@ def inputs(value, timestep, batch=2):
 
 
 def graphs(call, example, traffic=None):
-    engine = CudaGraphs(traffic or TrafficCounter(), emulated_graph)
+    traffic = traffic or TrafficCounter()
+    engine = CudaGraphs(traffic, emulated_graphs(traffic))
     engine.capture(0, call, example)
     return engine
 
@@ -61,9 +62,7 @@ def test_the_traffic_of_a_capture_is_counted_at_each_replay_only():
         traffic.add(Traffic(collectives=3, bytes_sent=40))
         return i.sample
 
-    # a real replay calls no Python
-    engine = CudaGraphs(traffic, lambda record: Captured(replay=lambda: None, output=record()))
-    engine.capture(0, call, inputs(0, 0))
+    engine = graphs(call, inputs(0, 0), traffic)
     assert traffic.take() == Traffic()
     for _ in range(2):
         engine.run(0, None, inputs(0, 0))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from diffusers.models.resnet import ResnetBlock2D
-from torch import distributed as dist
 from places import place_without_peers
+from torch import distributed as dist
 
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (
@@ -15,7 +15,7 @@ from otil_exp.upstream.imports import (
     imported,
     pp_attn,
 )
-from otil_exp.upstream.patches import PATCHES, applied, comm_queue, conv_shortcut, gn_sync, peft_flag
+from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
 
 with imported():
     from distrifuser.modules.pp.attn import DistriSelfAttentionPP
@@ -91,31 +91,45 @@ class LazySend:
         self.sent.append(self.tensor.tolist())
 
 
-@pytest.mark.parametrize(("patched", "received"), [(False, [9.0, 2.0]), (True, [1.0, 2.0])])
-def test_comm_queue_sends_what_was_queued_and_not_what_came_after(monkeypatch, patched, received):
+def run_step(manager, values):
+    """What layers do in a step: wait for what was sent for them, read it, queue what they send."""
+    for index, value in enumerate(values):
+        if manager.handles[index] is not None:
+            manager.handles[index].wait()
+            manager.handles = [None] * len(manager.handles)  # one send stands behind them all
+        manager.enqueue(index, torch.tensor([value]))
+
+
+@pytest.fixture
+def manager(monkeypatch):
+    """A manager of three tensors, and what its rank has sent: a list for each collective."""
     sent = []
     monkeypatch.setattr(dist, "all_gather", lambda into, tensor, group, async_op: LazySend(sent, tensor))
     manager = PatchParallelismCommManager(config())
-    for _ in range(2):
+    for _ in range(3):
         manager.register_tensor([1], torch.float32)
     manager.create_buffer()
+    return manager, sent
+
+
+@pytest.mark.parametrize(("patched", "received"), [(False, [9.0, 2.0, 3.0]), (True, [1.0, 2.0, 3.0])])
+def test_comm_queue_sends_a_step_before_the_next_one_overwrites_it(manager, patched, received):
+    manager, sent = manager
     with applied(*["comm_queue"] * patched):
-        manager.enqueue(0, torch.tensor([1.0]))
-        manager.enqueue(1, torch.tensor([2.0]))
-        manager.enqueue(0, torch.tensor([9.0]))  # the next step
-        if manager.handles[1] is not None and not sent:
-            manager.handles[1].wait()
+        run_step(manager, [1.0, 2.0, 3.0])
+        run_step(manager, [9.0, 8.0, 7.0])
     assert sent == [received]
 
 
-def test_comm_queue_does_nothing_when_the_queue_is_empty(monkeypatch):
-    monkeypatch.setattr(dist, "all_gather", pytest.fail)
-    manager = PatchParallelismCommManager(config())
-    manager.register_tensor([1], torch.float32)
-    manager.create_buffer()
-    with comm_queue():
-        manager.enqueue(0, torch.tensor([1.0]))
-    assert manager.idx_queue == [0]
+@pytest.mark.parametrize("patched", [False, True])
+def test_comm_queue_leaves_a_queue_that_is_sent_in_parts(manager, patched):
+    manager, sent = manager
+    manager.distri_config.comm_checkpoint = 2
+    with applied(*["comm_queue"] * patched):
+        run_step(manager, [1.0, 2.0, 3.0])
+        assert manager.idx_queue == [2]
+        run_step(manager, [9.0, 8.0, 7.0])
+    assert sent == [[1.0, 2.0], [3.0]]
 
 
 @pytest.fixture

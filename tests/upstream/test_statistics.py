@@ -57,9 +57,9 @@ def test_a_large_mean_does_not_swallow_the_variance():
     (picture,) = pictures(mean=1000.0)
     picture = picture.float()
     expected = norm_of(torch.float64)(picture.double())
-    own = (norm_of()(picture).double() - expected).abs().max()  # what fp32 costs torch itself
     output = normalised(picture, *combined(gathered(picture, 2)), norm_of())
-    assert (output.double() - expected).abs().max() <= 3 * own
+    # fp32 costs torch's own GroupNorm 6e-5 here; upstream's formula is 0.4 off
+    torch.testing.assert_close(output.double(), expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("mean", "dtype", "atol"), [(0.0, torch.float64, 1e-13), (1000.0, torch.float32, 1e-3)])
@@ -88,6 +88,7 @@ def test_a_negative_corrected_variance_gives_way_to_the_own_slices():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_statistics_on_the_gpu_equal_those_of_the_cpu():
     (picture,) = pictures(std=100.0)
     for dtype in (torch.float16, torch.float32):

@@ -2,22 +2,23 @@
 
 import pytest
 import torch
-from emulated_graph import emulated_graph
+from emulated_graph import emulated_graphs
 from places import place_without_peers
-from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
 
 from otil_exp.config import Parallelism, SyncMode
 from otil_exp.exchange import step_kinds
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
 from otil_exp.upstream.engine import CudaGraphs
+from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
 
 
 def rank_unet(*, graphs=False, prepare=True, **settings):
     defaults = {"parallelism": Parallelism.none, "warmup_steps": 1, "height": 64, "width": 64, "guidance": True}
-    unet = build_unet(tiny_unet(), place_without_peers(), **defaults | settings, traffic=TrafficCounter())
+    traffic = TrafficCounter()
+    unet = build_unet(tiny_unet(), place_without_peers(), **defaults | settings, traffic=traffic)
     if graphs:
-        unet.engine = CudaGraphs(TrafficCounter(), emulated_graph)
+        unet.engine = CudaGraphs(traffic, emulated_graphs(traffic))
     if prepare:
         unet.prepare(timestep=0, **tiny_inputs(height=64, width=64))
     return unet

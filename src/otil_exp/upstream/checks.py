@@ -70,8 +70,8 @@ def check_graphs(ranks: RankContext, parallelism: Parallelism) -> None:
     if ranks.device.type != "cuda":
         raise ValueError(f"engine=cuda_graph needs a GPU, and this rank is on {ranks.device}: use engine=eager")
     communicates = ranks.topology.slices > 1 and parallelism in (Parallelism.patch, Parallelism.tensor)
-    if communicates and dist.get_backend(ranks.batch_group) != "nccl":
+    if communicates and dist.get_backend(ranks.batch_group) == "gloo":
         raise ValueError(
-            f"engine=cuda_graph cannot capture the collectives of parallelism={parallelism.value} over "
-            f"{dist.get_backend(ranks.batch_group)}, which run on the host: use engine=eager, or device=cuda (NCCL)"
+            f"engine=cuda_graph cannot capture the collectives of parallelism={parallelism.value} over gloo, which run "
+            "on the host: use engine=eager, or device=cuda (NCCL)"
         )

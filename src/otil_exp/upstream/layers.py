@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -56,8 +55,6 @@ class Layers:
         for manager in self._managers:
             if manager.numel > 0:
                 manager.create_buffer()
-        if self._own_statistics:  # all statistics of a step leave together, with the last one
-            self._managers[1].distri_config.comm_checkpoint = len(self._managers[1].starts)
 
     def wait(self) -> None:
         """Wait for the exchanges that are under way; what is queued stays queued (base_model.py:46)."""
@@ -74,7 +71,7 @@ class Layers:
 
     def _statistics_manager(self) -> PatchParallelismCommManager:
         """A manager for GroupNorm alone: one manager holds one dtype (utils.py:136), and statistics are fp32."""
-        manager = PatchParallelismCommManager(copy.copy(self._config))
+        manager = PatchParallelismCommManager(self._config)
         for module in self.unet.modules():
             if isinstance(module, DistriGroupNorm):
                 module.set_comm_manager(manager)

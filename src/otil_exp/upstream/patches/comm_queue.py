@@ -1,4 +1,4 @@
-"""A layer's slot is not overwritten while it is being sent."""
+"""A queue that holds every tensor of a step is sent at the end of that step."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from otil_exp.upstream.patches.replace import replaced
 
 
 def comm_queue() -> AbstractContextManager[None]:
-    """Wait for the last step's unsent tensors before the first tensor of a new step is put into the queue.
+    """Send the queue with the step's last tensor if the step's first one is still in it.
 
-    At tensor 0, utils.py:183-187 starts an asynchronous all_gather of what the queue still holds and then overwrites
-    slot 0. When slot 0 itself is in the queue (no more tensors than comm_checkpoint) peers receive either value:
-    the same seed gives different pictures.
+    That is so when a model registers no more tensors than comm_checkpoint (60; SDXL has 109 or more, a small model
+    fewer). Upstream then sends it at tensor 0 of the next step and overwrites slot 0 meanwhile (utils.py:183-187):
+    peers receive either value, so that a seed has several pictures, and the first layer reads context that is two
+    steps old instead of one. A longer queue is sent as upstream sends it.
     """
     enqueue = PatchParallelismCommManager.enqueue
 
-    def enqueue_after_sending(self: PatchParallelismCommManager, idx: int, tensor: torch.Tensor) -> None:
-        if idx == 0 and self.idx_queue:
-            self.communicate()
-            if self.handles[0] is not None:
-                self.handles[0].wait()
-                self.handles[0] = None
+    def enqueue_and_send(self: PatchParallelismCommManager, idx: int, tensor: torch.Tensor) -> None:
         enqueue(self, idx, tensor)
+        if idx == len(self.starts) - 1 and self.idx_queue and self.idx_queue[0] == 0:
+            self.communicate()
 
-    return replaced(PatchParallelismCommManager, "enqueue", enqueue_after_sending)
+    return replaced(PatchParallelismCommManager, "enqueue", enqueue_and_send)

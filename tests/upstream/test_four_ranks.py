@@ -1,0 +1,108 @@
+"""Four ranks, two slices of each batch half: what the batch split adds. Four slices where it is off."""
+
+import pytest
+import torch
+from places import place
+from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain, plain_by_halves
+from unpatched import upstream_picture
+
+from otil_exp.config import GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.traffic import Traffic
+from ranks import run_ranks
+
+pytestmark = pytest.mark.ranks
+
+SILENT = {"sync_mode": SyncMode.no_sync, "noise_gather": False, "groupnorm": GroupNormKind.upstream}
+REFRESH = {"warmup_steps": 0, "refresh_period": 2}
+"""Step 0 is warm-up, step 2 and 4 refresh, 1 and 3 are silent."""
+
+
+def work(rank):
+    split, whole = place(rank, split_batch=True), place(rank, split_batch=False)
+    upstream = {"groupnorm": GroupNormKind.upstream}
+    naive = {"parallelism": Parallelism.naive_patch, "split_scheme": SplitScheme.alternate}
+    return {
+        "exact split": patch_picture(split, sync_mode=SyncMode.full_sync),
+        "exact whole": patch_picture(whole, sync_mode=SyncMode.full_sync),
+        "tensor split": pictures(split, parallelism=Parallelism.tensor)[0],
+        "tensor whole": pictures(whole, parallelism=Parallelism.tensor)[0],
+        "modes": {mode: patch_picture(split, sync_mode=mode, **upstream) for mode in SyncMode},
+        "upstream modes": {mode: upstream_picture(split, parallelism="patch", mode=mode.value) for mode in SyncMode},
+        "naive": pictures(split, **naive)[0],
+        "naive replayed": pictures(split, **naive, graphs=True)[0],
+        "upstream naive": upstream_picture(split, parallelism="naive_patch", split_scheme="alternate"),
+        "unrepaired": patch_picture(split, **SILENT),
+        "repaired": patch_picture(split, **SILENT, cfg_repair=True),
+        "repair traffic": [patch_traffic(split, **SILENT, cfg_repair=True, graphs=graphs) for graphs in (False, True)],
+        "repaired replayed": patch_picture(split, **SILENT, cfg_repair=True, graphs=True),
+        "refreshed": patch_picture(split, sync_mode=SyncMode.no_sync, **REFRESH),
+        "refreshed upstream": patch_picture(split, **upstream, sync_mode=SyncMode.no_sync, **REFRESH),
+        "upstream from step 2": upstream_picture(split, parallelism="patch", mode="no_sync", warmup_steps=0, first=2),
+    }
+
+
+@pytest.fixture(scope="module")
+def made():
+    return run_ranks(4, work, timeout=200)
+
+
+def worst(ours, theirs):
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+def same(ours, theirs):
+    return [torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)]
+
+
+@pytest.mark.parametrize("method", ["exact", "tensor"])
+def test_a_synchronous_method_is_one_process(made, method):
+    assert worst(made[0][f"{method} whole"], plain()) <= 2e-6
+    assert worst(made[0][f"{method} split"], plain_by_halves()) <= 2e-6
+
+
+@pytest.mark.parametrize("mode", SyncMode)
+def test_groupnorm_upstream_is_upstreams_forward_bit_for_bit(made, mode):
+    for rank in made:
+        assert all(same(rank["modes"][mode], rank["upstream modes"][mode]))
+
+
+def test_naive_patch_that_alternates_is_upstreams_bit_for_bit(made):
+    for rank in made:
+        assert all(same(rank["naive"], rank["upstream naive"]))
+
+
+def test_naive_patch_replays_with_the_batch_split(made):  # upstream asserts here (naive_patch_sdxl.py:60)
+    assert all(same(made[0]["naive replayed"], made[0]["naive"]))
+
+
+@pytest.mark.parametrize("method", ["unrepaired", "repaired", "repaired replayed"])
+def test_without_a_gather_a_rank_renews_its_own_slice_of_its_half_and_with_repair_of_both(made, method):
+    whole = made[0]["upstream modes"][SyncMode.no_sync]
+    for rank, results in enumerate(made):
+        half, index = divmod(rank, 2)
+        halves = slice(half, half + 1) if method == "unrepaired" else slice(None)
+        own = (halves, slice(None), slice(8 * index, 8 * index + 8))
+        for step, prediction in enumerate(results[method]):
+            expected = whole[min(step, WARMUP)].clone()
+            expected[own] = whole[step][own]
+            assert torch.equal(prediction, expected)
+
+
+def test_after_warm_up_the_repair_is_all_that_is_sent(made):
+    called, replayed = made[0]["repair traffic"]
+    half_of_a_slice = 4 * 8 * 16 * 4  # channels, rows, columns, bytes
+    assert called[WARMUP + 1 :] == [Traffic(collectives=1, bytes_sent=half_of_a_slice)] * 3
+    assert replayed == called
+
+
+def test_a_refresh_step_is_synchronous_although_its_index_is_past_warm_up(made):
+    steps = zip(made[0]["refreshed"], plain_by_halves(), strict=True)
+    differences = [worst([ours], [theirs]) for ours, theirs in steps]
+    assert max(differences[0::2]) <= 2e-6
+    assert min(differences[1::2]) > 1e-3
+
+
+def test_steps_after_a_refresh_use_the_context_it_left(made):
+    # upstream's no_sync with its first step at the refresh knows no other context
+    for rank in made:
+        assert all(same(rank["refreshed upstream"][2:4], rank["upstream from step 2"][:2]))
