@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import time
+import warnings
 from datetime import timedelta
-from typing import NoReturn
+from pathlib import Path
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 
 
 def sum_of_ranks(timeout_s: float = 60.0) -> int:
-    """What all ranks agree on."""
+    """What all ranks agree on; the first call joins the process group."""
     import torch
     from torch import distributed as dist
 
@@ -25,7 +27,7 @@ def sum_of_ranks(timeout_s: float = 60.0) -> int:
 
 
 def gathered_environment() -> list[dict[str, str]]:
-    """The launch variables and the thread count of every rank."""
+    """The launch variables and the number of threads of every rank."""
     import torch
     from torch import distributed as dist
 
@@ -33,21 +35,20 @@ def gathered_environment() -> list[dict[str, str]]:
     own = {name: os.environ[name] for name in VARIABLES} | {"threads": str(torch.get_num_threads())}
     everyone: list[dict[str, str]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(everyone, own)
+    dist.destroy_process_group()
     return everyone
 
 
-def speak(word: str) -> str:
-    """Say the word in every way there is, then return it."""
-    import logging
+def process_id() -> int:
+    return os.getpid()
 
-    from torch import distributed as dist
 
+def speak(word: str) -> None:
+    """Say the word in every way there is."""
     logging.getLogger("speaker").warning("logged %s", word)
+    warnings.warn(f"warned {word}", stacklevel=1)
     print(f"printed {word}")
     os.system(f"echo echoed {word}")
-    sum_of_ranks()
-    dist.destroy_process_group()
-    return word
 
 
 def rank_one_raises() -> None:
@@ -64,11 +65,11 @@ def rank_two_is_killed() -> None:
     sum_of_ranks()
 
 
-def rank_one_is_killed_while_others_hang(victim_signal: int) -> None:
-    """The others wait for something that no lost connection interrupts, deaf to SIGTERM."""
+def rank_one_is_terminated_and_rank_zero_is_deaf() -> None:
+    """Rank 0 waits for something that no lost connection interrupts, and does not listen to SIGTERM."""
     sum_of_ranks()
     if os.environ["RANK"] == "1":
-        os.kill(os.getpid(), victim_signal)
+        os.kill(os.getpid(), signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: None)
     time.sleep(600)
 
@@ -87,11 +88,10 @@ def rank_one_exits(code: int) -> None:
     sum_of_ranks()
 
 
-def wait_for_ever(ready: str) -> NoReturn:
-    """Tell that this rank runs by an empty file named after its process, then wait in a collective or in sleep."""
+def wait_for_ever(folder: str) -> None:
+    """Say in folder/<process id> that this rank runs, then wait: rank 0 in a collective, the others asleep."""
     sum_of_ranks(600.0)
-    open(f"{ready}/{os.getpid()}", "w").close()
+    Path(folder, str(os.getpid())).touch()
     if os.environ["RANK"] == "0":
         sum_of_ranks()  # in C++, where Python handles no signal
     time.sleep(600)
-    raise AssertionError("nobody ended the wait")

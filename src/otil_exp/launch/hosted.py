@@ -45,8 +45,9 @@ def run_here(
             "run a job, or leave it to `otil-exp -m ...` to start the ranks"
         )
     _hosted = True
-    os.environ.update(place.variables())
-    torch.set_num_threads(threads_per_rank(threads or place.cpus, place.local_world_size))
+    threads = threads_per_rank(threads or place.cpus, place.local_world_size)
+    os.environ.update(place.variables() | {"OMP_NUM_THREADS": str(threads)})
+    torch.set_num_threads(threads)
     log = open_log(log_dir, place.rank) if log_dir is not None else None
     if log is not None:
         log_to(log, place.rank)

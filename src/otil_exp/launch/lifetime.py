@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
 import time
+from typing import NoReturn
 
 GRACE_S = 5.0
-"""Seconds that a rank has to end by itself after SIGINT, a handled SIGTERM or its own failure."""
+"""Seconds that a rank has to end by itself after SIGINT or a SIGTERM that it handles."""
 
 _PR_SET_PDEATHSIG = 1
 _STOP = (signal.SIGINT, signal.SIGTERM)
@@ -36,11 +38,12 @@ def leave_when_told() -> None:
     threading.Thread(target=_wait_for_signal, args=(reader,), name="leave-when-told", daemon=True).start()
 
 
-def leave_soon(status: int) -> None:
-    """End this process in GRACE_S, if a thread or an exit handler still holds it then."""
-    timer = threading.Timer(GRACE_S, os._exit, (status,))
-    timer.daemon = True
-    timer.start()
+def leave_now(status: int) -> NoReturn:
+    """End this process without Python's clean-up, which hangs or aborts over a process group that is in use."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _wait_for_signal(reader: socket.socket) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from otil_exp.launch.collective import explained_timeouts
-from otil_exp.launch.lifetime import die_with_parent, leave_soon, leave_when_told
+from otil_exp.launch.lifetime import die_with_parent, leave_now, leave_when_told
 from otil_exp.launch.output import log_to, open_log, redirect_output
 
 
@@ -52,17 +52,19 @@ def main(folder: Path) -> None:
     log = _prepare_output(job, rank)
     try:
         result = _call(job)
+        if rank == 0:
+            (folder / "result.pickle").write_bytes(result)
     except KeyboardInterrupt:  # forwarded by the parent, which says so itself
-        sys.exit(128 + signal.SIGINT)
+        leave_now(128 + signal.SIGINT)
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        leave_now(stop.code if isinstance(stop.code, int) else 1)
     except Exception:  # on record: the parent shows it
-        leave_soon(1)
         if log is not None:
             traceback.print_exc(file=log)
-        sys.exit(1)
-    finally:
-        faulthandler.unregister(signal.SIGTERM)
-    if rank == 0:
-        (folder / "result.pickle").write_bytes(result)
+        leave_now(1)
+    faulthandler.unregister(signal.SIGTERM)
 
 
 def _prepare_output(job: Job, rank: int) -> TextIO | None:
