@@ -63,13 +63,13 @@ def test_four_ranks_each_receive_from_all_others():
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(("against", "known"), [("previous_step", [0, 90]), ("last_sent", [60, 50])])
+@pytest.mark.parametrize(("against", "known"), [("previous_step", [0, 50, 40]), ("last_sent", [60, 50, 0])])
 def test_a_block_is_compared_with_the_previous_step_or_with_what_was_last_sent(against, known):
-    # In slice 0 block 0 turns by 30 and 30, block 1 by 50 and 40: block 1 goes first, and again (40 > 30) unless
-    # block 0 is compared with what was last sent (60 > 40).
-    latents = [arrows([0, 0], [0, 0]), arrows([30, 50], [0, 1]), arrows([60, 90], [0, 2])]
+    # The blocks of slice 0 turn by 30, 50, 0 and then by 30, 20, 40. Block 1 goes first. Then block 2 turned most since
+    # the step before, block 0 (60) since it was last known to the others, block 1 (70) only since the beginning.
+    latents = [arrows([0, 0, 0], [0, 0, 0]), arrows([30, 50, 0], [0, 0, 1]), arrows([60, 70, 40], [0, 0, 2])]
     _, rank1 = run_ranks(2, play, latents, 1, {"against": against, "polling": False})
-    assert [step[0] for step in rank1] == [[0, 50], known]
+    assert [step[0] for step in rank1] == [[0, 50, 0], known]
 
 
 @pytest.mark.ranks
@@ -269,7 +269,7 @@ def test_on_a_gpu_a_step_never_waits_for_the_device_and_gives_what_the_cpu_gives
 
 def gather_by_nccl(rank):
     group = dist.new_group([0], backend="nccl")
-    own = torch.arange(6.0, device="cuda").view(2, 3)
+    own = torch.arange(6.0, device="cuda").view(3, 2).t()
     gather(own, group)  # NCCL sets itself up
     torch.cuda.set_sync_debug_mode("error")
     collected = gather(own, group)
@@ -282,7 +282,7 @@ def gather_by_nccl(rank):
 @needs_gpu
 def test_a_collective_by_nccl_never_waits_for_the_device():
     (collected,) = run_ranks(1, gather_by_nccl)
-    assert collected.tolist() == [[[0, 1, 2], [3, 4, 5]]]
+    assert collected.tolist() == [[[0, 2, 4], [1, 3, 5]]]
 
 
 def test_one_slice_has_nobody_to_talk_to():
