@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     except SystemExit as stop:
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
-        leave_now(stop.code if isinstance(stop.code, int) else 1)
+        leave_now(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
     except Exception:  # on record: the parent shows it
         if log is not None:
             traceback.print_exc(file=log)
