@@ -48,7 +48,7 @@ def running_job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]
     """A parent with two ranks that wait for ever, and the ranks' process ids."""
     parent = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(folder)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder.parent)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
