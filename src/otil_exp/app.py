@@ -30,10 +30,13 @@ def run_cell(composed: DictConfig) -> str:
 
     from otil_exp.cell import prepare
     from otil_exp.launch import RankFailure, launch
+    from otil_exp.launch.environment import place_of
     from otil_exp.report.table import summary
-    from otil_exp.run.execution import execute, note_failure
+    from otil_exp.run.execution import execute
+    from otil_exp.run.failure import note_failure
 
-    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    place = place_of(os.environ)
+    console = Console(quiet=place is not None and place.rank != 0)
     try:
         cell = prepare(composed)
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
 
     Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, if they are missing.
     """
+    # SDXL's VAE is up-cast by diffusers' own pipeline, which warns of its own way of doing so with every picture.
+    warnings.filterwarnings("ignore", message=".*upcast_vae", category=FutureWarning)
+    diffusers_logging.set_verbosity_error()
     diffusers_logging.disable_progress_bar()
     transformers_logging.disable_progress_bar()
     dtype = getattr(torch, model.dtype.name)

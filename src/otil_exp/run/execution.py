@@ -13,6 +13,7 @@ from otil_exp.config import ExperimentConfig, Mode
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.benchmark import benchmark
+from otil_exp.run.failure import note_failure
 from otil_exp.run.folder import RunFolder
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
@@ -24,7 +25,7 @@ def execute(effective: ExperimentConfig, composed: dict[str, Any], prompts: list
     """Run one cell on this rank: the entry point of every process of a job.
 
     effective: what is run; composed: what the user composed, for config.yaml; path: the run folder.
-    Raises what went wrong on this rank, after noting it in the record.
+    Raises what went wrong on this rank, after noting it in the record: under torchrun or a scheduler nobody else would.
     """
     topology = Topology(world_size=effective.topology.world_size, split_batch=effective.topology.split_batch)
     folder = RunFolder(Path(path))
@@ -39,18 +40,10 @@ def execute(effective: ExperimentConfig, composed: dict[str, Any], prompts: list
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
         leave()
     except BaseException as error:
-        note_failure(folder, int(os.environ.get("RANK", 0)), error, traceback.format_exc())
+        if folder.record.get("status") == "running":  # who fails next may do so because of the first
+            message = f"{type(error).__name__}: {error}"
+            note_failure(folder, int(os.environ.get("RANK", 0)), message, traceback.format_exc())
         raise
-
-
-def note_failure(folder: RunFolder, rank: int, error: BaseException | str, trace: str | None) -> None:
-    """Note the first failure of a job in its record; whoever dies of it afterwards does not overwrite it.
-
-    The failing rank itself writes (rank 0 may be the one that hangs); the rename keeps the file whole.
-    """
-    if folder.record.get("status") == "running":
-        message = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        folder.update_record(status="failed", ended=now(), failed_rank=rank, error=message, traceback=trace)
 
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("otil-exp", "torch", "diffusers", "transformers", "huggingface_hub", "distrifuser", "hydra-core")
+from otil_exp import __version__
+
+PACKAGES = ("torch", "diffusers", "transformers", "huggingface_hub", "distrifuser", "hydra-core")
 
 
 def now() -> str:
@@ -28,11 +30,19 @@ def provenance() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
         "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
-        "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
+        "versions": {"otil_exp": __version__, "python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
         "git_commit": _command(
             ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
         ),
     }
+
+
+def _commit() -> str | None:
+    """Commit of this code, with -dirty for changed files; None where it was installed from a wheel."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    if _command([*git, "ls-files", Path(__file__).name]) is None:
+        return None
+    return _command([*git, "describe", "--always", "--dirty", "--abbrev=40"])
 
 
 def _versions() -> dict[str, str | None]:

@@ -1,0 +1,14 @@
+"""How a run that failed is told from one that is running or was interrupted."""
+
+from __future__ import annotations
+
+from otil_exp.run.folder import RunFolder
+from otil_exp.run.provenance import now
+
+
+def note_failure(folder: RunFolder, rank: int, error: str, traceback: str | None) -> None:
+    """Name the rank that failed, and why, in the record of a run.
+
+    The last call holds: whoever watched all ranks die knows the cause better than a rank that lost a connection.
+    """
+    folder.update_record(status="failed", ended=now(), failed_rank=rank, error=error, traceback=traceback)
