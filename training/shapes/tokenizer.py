@@ -1,5 +1,6 @@
 """A byte-level BPE in CLIP's format, trained on captions, so that CLIPTokenizer loads it without a network."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -38,7 +39,7 @@ def learn_merges(words: Counter[str], limit: int) -> list[tuple[str, str]]:
     while len(merges) < limit:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, pieces in spelled.items():
-            for pair in zip(pieces, pieces[1:], strict=False):
+            for pair in itertools.pairwise(pieces):
                 pairs[pair] += words[word]
         if not pairs:
             break

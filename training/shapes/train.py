@@ -9,7 +9,8 @@ import argparse
 import copy
 import json
 import platform
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import diffusers
@@ -17,7 +18,7 @@ import torch
 import transformers
 from architecture import assemble, build_text_encoders, build_unet
 from classifier import train_classifier
-from config import TrainConfig, smoke_config
+from config import PLAIN, TrainConfig, by_time, smoke_config
 from diffusers import (
     AutoencoderKL,
     DPMSolverMultistepScheduler,
@@ -31,6 +32,7 @@ from pool import Pool, draw_pool, encode
 from safetensors.torch import save_file
 from text_image import train_text_image
 from tokenizer import train_tokenizer
+from torch import Tensor
 from transformers import CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 from unet import Denoiser, train_unet
 from vae import train_vae
@@ -49,6 +51,10 @@ DEMO = (
     "a photo of an orange star in front of a night sky",
 )
 """The first row of the sample sheet, and its last."""
+
+
+Reader = Callable[[Denoiser, int], None]
+Saver = Callable[[Denoiser], None]
 
 
 class Training:
@@ -114,28 +120,43 @@ class Training:
         denoiser.unet.to(memory_format=torch.channels_last)
         return denoiser, False
 
-    def train_denoiser(self, denoiser: Denoiser, pool: Pool, vae: AutoencoderKL, tokenizer, classifier) -> None:
-        """Train UNet and text encoders and save the whole pipeline, with their averaged weights, in half precision."""
+    def train_denoiser(self, denoiser: Denoiser, latents: Tensor, ids: Tensor, read: Reader, save: Saver) -> int:
+        """Train UNet and text encoders on latents and ids; save the averaged weights. Returns the number of steps."""
         config = self.config
-        latents = encode(vae, pool.pictures) * vae.config.scaling_factor
-        self.log(f"latents {tuple(latents.shape)}, mean {latents.mean():.3f}, sd {latents.std():.3f}")
-        captions, scenes = probe_scenes(config.probe_captions, config.seed)
 
         def probe(averaged: Denoiser, step: int) -> None:
-            pipeline = assemble(vae, averaged.unet, tuple(averaged.text_encoders), tokenizer)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                pictures = generate(pipeline, captions, 20, config.seed)
-            right = shares(agreement(classifier, pictures, scenes))
-            self.log(f"reading at step {step}: " + " ".join(f"{name} {value:.3f}" for name, value in right.items()))
+            read(averaged, step)
             if step % config.probe_every == 0:
-                self.save(vae, averaged, tokenizer)
+                save(averaged)
 
-        averaged = train_unet(
-            denoiser, latents, pool.ids, config.unet, config.diffusion, seed=config.seed,
-            compiled=config.compile and self.device.type == "cuda", probe=probe, log=self.log,
+        averaged, steps = train_unet(
+            denoiser, latents, ids, config.unet, config.diffusion, seed=config.seed, probe=probe, log=self.log,
             probe_at=lambda step: step % config.probe_every == 0 or step in config.probe_early,
         )  # fmt: skip
-        self.save(vae, averaged, tokenizer)
+        save(averaged)
+        return steps
+
+    def compare_plain(self, denoiser: Denoiser, steps: int, latents: Tensor, ids: Tensor, read: Reader) -> None:
+        """Train the same start with the usual objective for a while, to see what ours changes. Nothing is saved."""
+        self.log("the plain objective from the same start:")
+        stage, early = replace(self.config.unet, steps=steps), (*self.config.probe_early, self.config.probe_every)
+        train_unet(
+            denoiser, latents, ids, stage, PLAIN, seed=self.config.seed, probe=read, log=self.log,
+            probe_at=lambda step: step in early, stop=self.config.plain_steps,
+        )  # fmt: skip
+
+    def prompt_reader(self, vae: AutoencoderKL, tokenizer: CLIPTokenizer, classifier: SceneClassifier) -> Reader:
+        """Return a function that logs how well a half-trained denoiser follows held-out prompts."""
+        captions, scenes = probe_scenes(self.config.probe_captions, self.config.seed)
+
+        def read(denoiser: Denoiser, step: int) -> None:
+            pipeline = assemble(vae, denoiser.unet, tuple(denoiser.text_encoders), tokenizer)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+                pictures = generate(pipeline, captions, 20, self.config.seed)
+            right = shares(agreement(classifier, pictures, scenes))
+            self.log(f"reading at step {step}: " + " ".join(f"{name} {value:.3f}" for name, value in right.items()))
+
+        return read
 
     def save(self, vae: AutoencoderKL, denoiser: Denoiser, tokenizer: CLIPTokenizer) -> None:
         """Save the whole pipeline in half precision."""
@@ -188,13 +209,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/shapes_training"))
     parser.add_argument("--smoke", action="store_true", help="a few steps of every stage")
     parser.add_argument("--continue-unet", action="store_true", help="train the UNet found in --out further")
-    parser.add_argument("--unet-seconds", type=float, help="time for the UNet stage")
-    parser.add_argument("--unet-steps", type=int, help="steps of the UNet stage, to repeat an earlier training")
+    parser.add_argument("--by-time", action="store_true", help="stages last their seconds, not their steps")
     parser.add_argument("--no-compile", action="store_true", help="train the UNet eagerly")
+    parser.add_argument("--compare-plain", action="store_true", help="then train with the usual objective for a while")
     arguments = parser.parse_args()
     config = smoke_config() if arguments.smoke else TrainConfig()
-    config.unet.seconds = arguments.unet_seconds or config.unet.seconds
-    config.unet.steps = arguments.unet_steps or config.unet.steps
+    config = by_time(config) if arguments.by_time else config
     config.compile = config.compile and not arguments.no_compile
 
     torch.set_float32_matmul_precision("high")
@@ -208,8 +228,19 @@ def main() -> None:
     text_image = training.text_image(pool, tokenizer)
     denoiser, found = training.denoiser(tokenizer)
     if not found or arguments.continue_unet:
-        training.train_denoiser(denoiser, pool, vae, tokenizer, classifier)
+        start = copy.deepcopy(denoiser.state_dict())
+        latents = encode(vae, pool.pictures) * vae.config.scaling_factor
+        training.log(f"latents {tuple(latents.shape)}, mean {latents.mean():.3f}, sd {latents.std():.3f}")
+        read = training.prompt_reader(vae, tokenizer, classifier)
+        if config.compile and training.device.type == "cuda":
+            denoiser.unet.compile()
+        steps = training.train_denoiser(
+            denoiser, latents, pool.ids, read, lambda averaged: training.save(vae, averaged, tokenizer)
+        )
     training.figures(classifier, text_image)
+    if arguments.compare_plain:
+        denoiser.load_state_dict(start)
+        training.compare_plain(denoiser, steps, latents, pool.ids, read)
 
 
 if __name__ == "__main__":

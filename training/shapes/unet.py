@@ -41,24 +41,25 @@ def train_unet(
     config: Diffusion,
     *,
     seed: int,
-    compiled: bool,
     probe_at: Callable[[int], bool],
     probe: Callable[[Denoiser, int], None],
     log,
-) -> Denoiser:
+    stop: int | None = None,
+) -> tuple[Denoiser, int]:
     """Train `denoiser` in place on latents (N, 4, 32, 32) of unit variance and ids (N, wordings, L).
 
-    Returns the averaged copy; `probe(averaged, step)` is called after the steps that `probe_at` names.
+    Returns the averaged copy and the number of steps of the schedule, which `stop` cuts short;
+    `probe(averaged, step)` is called after the steps that `probe_at` names.
     """
     torch.manual_seed(seed)
     device = latents.device
     averaged = copy.deepcopy(denoiser).eval().requires_grad_(False)
     optimiser = adamw(list(denoiser.parameters()), stage)
-    if compiled:
-        denoiser.unet.compile()
     alpha_bar = build_scheduler().alphas_cumprod.to(device)
     pace, running = Pace(stage, log), torch.zeros((), device=device)
     for step in pace:
+        if step == stop:
+            break
         set_lr(optimiser, pace.lr())
         rows = torch.randint(len(latents), (stage.batch,), device=device)
         wording = torch.randint(ids.shape[1], (stage.batch,), device=device)
@@ -74,7 +75,7 @@ def train_unet(
         if probe_at(step + 1):
             probe(averaged, step + 1)
     log(f"unet steps {pace.step} of batch {stage.batch}, loss {running.item():.5f}")
-    return averaged
+    return averaged, pace.total
 
 
 def denoising_loss(denoiser: Denoiser, latents: Tensor, ids: Tensor, alpha_bar: Tensor, config: Diffusion) -> Tensor:

@@ -1,5 +1,6 @@
 """A small network that reads shape, colour, size, position and background off a picture; its features serve Frechet."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class PictureTrunk(nn.Module):
         super().__init__()
         widths = (3, 24, 48, 64, 64)
         layers: list[nn.Module] = []
-        for into, out in zip(widths, widths[1:], strict=False):
+        for into, out in itertools.pairwise(widths):
             layers += [nn.Conv2d(into, out, 3, stride=2, padding=1), nn.GroupNorm(8, out), nn.GELU()]
         self.convolutions = nn.Sequential(*layers)
         self.project = nn.Linear(64 * 4 * 4, FEATURES)

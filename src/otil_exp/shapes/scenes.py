@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import torch
@@ -357,7 +357,7 @@ VASE_PROFILE = ((-1.0, 0.46), (-0.6, 0.22), (0.25, 0.68), (1.0, 0.34))
 def vase_distance(x: Tensor, y: Tensor) -> Tensor:
     """Vase: lip, neck, belly and foot joined by half cosine waves."""
     width = torch.full_like(y, VASE_PROFILE[0][1])
-    for (y0, w0), (y1, w1) in zip(VASE_PROFILE, VASE_PROFILE[1:], strict=False):
+    for (y0, w0), (y1, w1) in pairwise(VASE_PROFILE):
         blend = 0.5 - 0.5 * torch.cos(math.pi * ((y - y0) / (y1 - y0)).clamp(0, 1))
         width = torch.where(y >= y0, w0 + (w1 - w0) * blend, width)
     return torch.minimum(width - x.abs(), 1 - y.abs())
