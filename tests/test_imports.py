@@ -10,7 +10,15 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "otil_exp"
 
 FORBIDDEN = {
-    "exchange": ("distrifuser", "diffusers", "hydra", "omegaconf", "otil_exp.config", "otil_exp.upstream", "otil_exp.run"),
+    "exchange": (
+        "distrifuser",
+        "diffusers",
+        "hydra",
+        "omegaconf",
+        "otil_exp.config",
+        "otil_exp.upstream",
+        "otil_exp.run",
+    ),
     "upstream": ("hydra", "otil_exp.exchange", "otil_exp.run", "otil_exp.pipeline", "otil_exp.launch"),
     "metrics": ("torch.distributed", "otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
     "report": ("torch.distributed", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),

@@ -137,12 +137,13 @@ class RankPipeline:
         """OTIL's exchange after the scheduler step; other methods have none."""
         if self.exchange is None:
             return latents
-        if step.synchronous:
-            self.exchange.remember(latents)
-            return latents
-        if step.kind == "final":
-            return self.exchange.finalize(latents)
-        return self.exchange.step(latents)
+        if step.kind == "steady":
+            return self.exchange.step(latents)
+        if step.kind != "warmup":
+            # A refresh brings the exact noise prediction, but what it is subtracted from was stale in remote slices.
+            latents = self.exchange.finalize(latents)
+        self.exchange.remember(latents)
+        return latents
 
     def _prepare(self) -> None:
         """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""

@@ -48,7 +48,7 @@ def test_a_failure_names_its_rank_and_error(tmp_path: Path) -> None:
 def test_times_of_a_shared_gpu_are_called_meaningless(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "c")
     folder.update_record(status="done", method="otil", times_meaningless="all ranks shared one GPU (device=shared_gpu)")
-    assert "meaningless" in shown(folder)
+    assert "mean nothing" in shown(folder)
 
 
 def test_a_cell_that_never_started_is_missing(tmp_path: Path) -> None:

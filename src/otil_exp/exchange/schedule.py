@@ -19,7 +19,7 @@ class Step:
     """warmup and refresh renew the layers' context, steady does not, final is followed by the exact gather."""
 
     synchronous: bool
-    """Whether the layers exchange in this step, so that every rank ends it with the exact whole latent."""
+    """Whether the layers exchange in this step, and every rank gets the exact noise prediction of all slices."""
 
     counter: int
     """What the UNet's own counter must read: the index, or 0 to run a refresh as the first warm-up step does."""

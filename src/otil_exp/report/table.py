@@ -19,9 +19,7 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 
 def _table(folders: Sequence[RunFolder]) -> Table:
-    table = Table(
-        caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference, mean"
-    )
+    table = Table(caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference, mean")
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
     for header in ("ms/step", "MB/step", "PSNR dB", "status"):
@@ -59,11 +57,7 @@ def _paths(folders: Sequence[RunFolder]) -> list[Text]:
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
-    lines = {
-        f"times of {f.record['method']}: meaningless, {why}"
-        for f in folders
-        if (why := f.record.get("times_meaningless"))
-    }
+    lines = {f"ms/step mean nothing here: {why}" for f in folders if (why := f.record.get("times_meaningless"))}
     lines |= {f"PSNR: {why}" for f in folders if (why := f.metrics.get("ref/psnr", {}).get("missing"))}
     return [Text(line, style="yellow") for line in sorted(lines)]
 

@@ -82,9 +82,8 @@ def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
 
 def _times_meaningless(effective: ExperimentConfig) -> str | None:
     """Why the times of this run must not be compared, or None."""
-    if effective.device.kind.name == "shared_gpu":
-        return "all ranks shared one GPU (device=shared_gpu)"
-    return None
+    shared = {"shared_gpu": "one GPU", "cpu": "one CPU"}.get(effective.device.kind.name)
+    return f"all ranks shared {shared}" if shared and effective.topology.world_size > 1 else None
 
 
 def _peak_memory_mib(ranks: RankContext) -> float | None:

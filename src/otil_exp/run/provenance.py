@@ -30,10 +30,13 @@ def provenance() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
         "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
-        "versions": {"otil_exp": __version__, "python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
-        "git_commit": _command(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-        ),
+        "versions": {
+            "otil_exp": __version__,
+            "python": platform.python_version(),
+            "cuda": torch.version.cuda,
+            **_versions(),
+        },
+        "git_commit": _commit(),
     }
 
 
