@@ -1,7 +1,9 @@
 """Why are left and right learned last? Two measurements on a trained model, by noise level, on the CPU in minutes.
 
-1. What the noised latent gives away: the picture is estimated in one step *without text*, and the classifier reads it.
-2. What the text is worth: how much the noise prediction's squared error grows when the caption gets one attribute wrong.
+1. What the noised latent gives away: a picture is estimated from it in one step, *without text*, and the classifier
+   reads that.
+2. What the text is worth: how much the noise prediction's squared error grows when the caption gets one attribute
+   wrong.
 """
 
 import argparse

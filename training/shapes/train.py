@@ -163,6 +163,8 @@ class Training:
         vae, denoiser = (copy.deepcopy(module).half() for module in (vae, denoiser))
         pipeline = assemble(vae, denoiser.unet, tuple(denoiser.text_encoders), tokenizer)
         pipeline.save_pretrained(self.pipeline_folder, safe_serialization=True)
+        for name in ("text_encoder", "text_encoder_2"):
+            load_in_float32(self.pipeline_folder / name / "config.json")
 
     def figures(self, classifier: SceneClassifier, text_image: TextImageModel) -> None:
         """Load the saved pipeline as a user would (half precision on a GPU) and judge it."""
@@ -195,6 +197,12 @@ class Training:
 def save_half(module: torch.nn.Module, folder: Path) -> None:
     """Save a copy of a diffusers or transformers module in float16."""
     copy.deepcopy(module).half().save_pretrained(folder, safe_serialization=True)
+
+
+def load_in_float32(config: Path) -> None:
+    """Make transformers load half-precision weights in float32 unless told otherwise, as diffusers loads the UNet."""
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps({**fields, "dtype": "float32"}, indent=2) + "\n")
 
 
 def save_state(module: torch.nn.Module, path: Path) -> None:

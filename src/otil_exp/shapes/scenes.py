@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -175,15 +176,18 @@ def jitter(scene: Scene, random: Random) -> Scene:
 def sample_scene(random: Random, *, held_out: bool = False) -> Scene:
     """Draw a scene uniformly from the training combinations, or from the held-out ones."""
     while True:
-        scene = Scene(**{attribute: random.choice(values) for attribute, values in VOCABULARY.items()})
+        drawn: dict[str, Any] = {attribute: random.choice(values) for attribute, values in VOCABULARY.items()}
+        scene = Scene(**drawn)
         if is_held_out(scene) == held_out:
             return jitter(scene, random)
 
 
 def held_out_scenes() -> list[Scene]:
     """List every held-out combination, without jitter, in vocabulary order."""
-    combinations = (Scene(**dict(zip(VOCABULARY, values, strict=True))) for values in product(*VOCABULARY.values()))
-    return [scene for scene in combinations if is_held_out(scene)]
+    combinations: list[dict[str, Any]] = [
+        dict(zip(VOCABULARY, values, strict=True)) for values in product(*VOCABULARY.values())
+    ]
+    return [scene for scene in (Scene(**named) for named in combinations) if is_held_out(scene)]
 
 
 POSITION_WORDINGS = {
@@ -240,7 +244,7 @@ def parse(text: str) -> Scene:
     wordings = {wording: name for name, background in BACKGROUNDS.items() for wording in background.wordings}
     said = max((wording for wording in wordings if without_article(wording) in words), key=len, default=None)
     rest = words.replace(without_article(said), " ") if said else words
-    named = {"background": wordings[said]} if said else {}
+    named: dict[str, Any] = {"background": wordings[said]} if said else {}
     tokens = rest.replace(",", " ").replace(".", " ").split()
     for attribute in ("shape", "colour", "size", "position"):
         found = [word for word in tokens if word in VOCABULARY[attribute]]
