@@ -10,6 +10,7 @@ from otil_exp.shapes.scenes import (
     VOCABULARY,
     Scene,
     caption,
+    held_out_captions,
     held_out_scenes,
     is_held_out,
     parse,
@@ -93,6 +94,12 @@ def test_held_out_combinations_are_a_tenth_and_never_sampled_for_training():
     assert 0.08 < len(held_out_scenes()) / total < 0.12
     random = Random(2)
     assert not any(is_held_out(sample_scene(random)) for _ in range(500))
+
+
+def test_held_out_captions_ask_only_for_held_out_combinations():
+    captions = held_out_captions(100, Random(5))
+    assert len(set(captions)) > 90
+    assert all(is_held_out(parse(text)) for text in captions)
 
 
 def test_the_same_seed_gives_the_same_picture():

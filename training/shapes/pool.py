@@ -9,7 +9,7 @@ from diffusers import AutoencoderKL
 from torch import Tensor
 from transformers import CLIPTokenizer
 
-from otil_exp.shapes.scenes import Scene, caption, is_held_out, jitter, parse, render, sample_scene
+from otil_exp.shapes.scenes import Scene, caption, held_out_captions, is_held_out, jitter, parse, render, sample_scene
 
 CHUNK = 128
 """Pictures drawn or encoded at a time."""
@@ -60,7 +60,7 @@ def encode(vae: AutoencoderKL, pictures: Tensor) -> Tensor:
 def held_out_prompts(count: int, seed: int) -> tuple[list[str], list[Scene]]:
     """Return captions whose attribute combinations no training scene has, and the scenes they ask for."""
     random = Random(seed + 2)
-    captions = [caption(sample_scene(random, held_out=True), random) for _ in range(count)]
+    captions = held_out_captions(count, random)
     scenes = [jitter(parse(text), random) for text in captions]
     assert all(is_held_out(scene) for scene in scenes)
     return captions, scenes

@@ -233,6 +233,11 @@ def caption(scene: Scene, random: Random) -> str:
     return " ".join(text.split()).replace(" ,", ",").strip(", ")
 
 
+def held_out_captions(count: int, random: Random) -> list[str]:
+    """Return captions of combinations that the shapes model was not trained on."""
+    return [caption(sample_scene(random, held_out=True), random) for _ in range(count)]
+
+
 def with_article(noun: str) -> str:
     """Put "a" or "an" before a noun phrase."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
