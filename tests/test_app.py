@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -202,3 +203,37 @@ def children(pid: int) -> list[int]:
     """All descendants of a process."""
     own = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
     return own + [below for child in own for below in children(child)]
+
+
+@pytest.mark.ranks
+def test_two_nodes_of_two_ranks_equal_one_node_of_four(tmp_path: Path) -> None:
+    """Two torchrun agents on this host stand for two nodes; the local rank differs from the rank on the second."""
+    cell = ("preset=balanced", "topology=4gpu_split", "prompts.limit=1", *SMALL)
+    rendezvous = (
+        "--nnodes=2",
+        "--nproc_per_node=2",
+        "--rdzv_backend=c10d",
+        "--rdzv_id=t",
+        f"--rdzv_endpoint=127.0.0.1:{free_port()}",
+    )
+    torchrun = (sys.executable, "-m", "torch.distributed.run", *rendezvous, "-m", "otil_exp.app")
+    node = [*torchrun, f"output_dir={tmp_path / 'nodes'}", *cell]
+    agents = [
+        subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+        for _ in range(2)
+    ]
+    try:
+        said = [agent.communicate(timeout=240)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert otil_exp(f"output_dir={tmp_path / 'one'}", *cell).returncode == 0
+    nodes, one = folders(tmp_path / "nodes")["balanced"], folders(tmp_path / "one")["balanced"]
+    assert np.array_equal(pixels(nodes)["00.png"], pixels(one)["00.png"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

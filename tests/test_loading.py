@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -28,3 +30,13 @@ def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> 
     pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))
     assert type(pipeline.scheduler).__name__ == name
     assert pipeline.scheduler.config.beta_schedule == "scaled_linear"
+
+
+def test_the_unet_is_loaded_in_the_variant_asked_for(tmp_path: Path) -> None:
+    """A folder that holds fp16 files only, as SDXL's does: upstream's own loading wants the fp32 ones."""
+    whole = load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, torch.device("cpu"))
+    whole.to(torch.float16).save_pretrained(tmp_path, variant="fp16")
+    model = ModelConfig(name="sdxl", source=str(tmp_path), variant="fp16", dtype=Dtype.float16)
+    assert load_pipeline(model, Scheduler.ddim, torch.device("cpu")).unet.dtype == torch.float16
+    with pytest.raises(FileNotFoundError):
+        load_pipeline(ModelConfig(name="sdxl", source=str(tmp_path)), Scheduler.ddim, torch.device("cpu"))

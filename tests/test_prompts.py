@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import Typed
 from otil_exp.config import PromptsConfig, PromptSource
 from otil_exp.prompts import Prompt, load_prompts
 
@@ -78,3 +79,25 @@ def test_a_missing_path_says_what_to_add() -> None:
         load_prompts(PromptsConfig(source=PromptSource.file), seed=0)
     with pytest.raises(ValueError, match="cannot be read: No such file"):
         load_prompts(PromptsConfig(source=PromptSource.coco, path="/nowhere.json"), seed=0)
+
+
+def test_shapes_captions_are_fixed_and_kept_out_of_training() -> None:
+    from otil_exp.shapes.scenes import is_held_out, parse
+
+    config = PromptsConfig(source=PromptSource.shapes, limit=30)
+    prompts = load_prompts(config, seed=0)
+    assert prompts == load_prompts(config, seed=0)
+    assert len(prompts) == 30
+    assert all(is_held_out(parse(prompt.text)) for prompt in prompts)
+    assert len(load_prompts(PromptsConfig(source=PromptSource.shapes), seed=0)) == 200
+
+
+def test_the_demo_speaks_the_words_of_the_shapes_model(typed: Typed) -> None:
+    """Ten prompts, each one scene; 05 is the vase on a flat field."""
+    from otil_exp.shapes.scenes import parse
+
+    prompts = load_prompts(typed().prompts, seed=0)
+    assert len(prompts) == 10
+    assert all(parse(prompt.text) for prompt in prompts)
+    assert "vase" in prompts[5].text
+    assert "seamless pale grey background" in prompts[5].text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +20,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProject
 from transformers.utils import logging as transformers_logging
 
 from otil_exp.config import ModelConfig, Scheduler
-
-SHAPES_WEIGHTS = Path(__file__).parent / "shapes" / "weights"
-"""The pipeline that ships with the package (model.source=package)."""
+from otil_exp.shapes import PIPELINE_FOLDER
 
 RANDOM_SEED = 0
 """Seed of the weights of model=sdxl_random."""
@@ -49,7 +46,7 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
     if model.source == "random":
         pipeline = _random_sdxl(dtype, device)
     elif model.source == "package":
-        pipeline = StableDiffusionXLPipeline.from_pretrained(SHAPES_WEIGHTS, dtype=dtype, add_watermarker=False)
+        pipeline = StableDiffusionXLPipeline.from_pretrained(PIPELINE_FOLDER, dtype=dtype, add_watermarker=False)
     else:
         pipeline = _from_files(model, dtype)
     cls, settings = _SCHEDULERS[scheduler]
@@ -112,7 +109,7 @@ _SDXL_TEXT: tuple[dict[str, Any], dict[str, Any]] = (
 
 def _random_sdxl(dtype: torch.dtype, device: torch.device) -> StableDiffusionXLPipeline:
     """SDXL's architecture with seeded weights, made on the device; the shapes tokenizer stands in for CLIP's."""
-    tokenizer = CLIPTokenizer.from_pretrained(SHAPES_WEIGHTS / "tokenizer")
+    tokenizer = CLIPTokenizer.from_pretrained(PIPELINE_FOLDER / "tokenizer")
     small, large = (
         CLIPTextConfig(
             **sizes,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from otil_exp.config import PromptsConfig, PromptSource
@@ -14,8 +15,8 @@ from otil_exp.config import PromptsConfig, PromptSource
 COLUMNS = ("Prompt", "prompt", "caption", "text")
 """Columns or keys that hold the prompt when prompts.column is not given; PartiPrompts has Prompt."""
 
-HELD_OUT_SEED = 1_000_003
-"""Seed of the captions of prompts=shapes: scenes the shapes model was not trained on."""
+SHAPES_CAPTIONS, SHAPES_SEED = 200, 1_000_003
+"""How many captions prompts=shapes has, and the seed that draws them from the scenes kept out of training."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,9 @@ def _from_list(config: PromptsConfig) -> list[str]:
 
 
 def _from_shapes(config: PromptsConfig) -> list[str]:
-    from otil_exp.shapes.scenes import random_scenes  # torch is loaded only where scenes are drawn
+    from otil_exp.shapes.scenes import held_out_captions  # late: torch is loaded only where scenes are drawn
 
-    count = 200 if config.limit is None else config.limit
-    return [scene.caption() for scene in random_scenes(count, seed=HELD_OUT_SEED)]
+    return held_out_captions(SHAPES_CAPTIONS, Random(SHAPES_SEED))
 
 
 def _from_file(config: PromptsConfig) -> list[str]:

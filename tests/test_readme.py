@@ -1,0 +1,46 @@
+"""What the README tells a user to type works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from otil_exp.app import conf_folder
+from otil_exp.config import register_schema
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+COMMANDS = sorted({line.split("#")[0].strip() for line in re.findall(r"^(?:\.venv/bin/)?otil-exp .+$", README, re.M)})
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_readme_composes(command: str) -> None:
+    words = [word for word in shlex.split(command)[1:] if not word.startswith("-") and word != "job"]
+    choices = [word.partition(",")[0] for word in words]  # the first cell of a grid
+    register_schema()
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        assert compose("config", choices).preset.name
+
+
+def test_there_are_commands_and_a_snippet_to_try() -> None:
+    assert len(COMMANDS) >= 5
+    assert len(SNIPPETS) == 1
+
+
+def test_the_python_way_in_runs_as_printed(tmp_path: Path) -> None:
+    code = (
+        SNIPPETS[0]
+        .replace("num_inference_steps=20", "num_inference_steps=2")
+        .replace('"device=cpu"', '"device=cpu", "warmup_steps=0"')
+    )
+    check = "\nassert picture.image.shape == (256, 256, 3)\nassert len(picture.steps) == 2\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + check], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
