@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from thread_counts import on_threads
 
 from otil_exp.metrics import kernel
 from otil_exp.metrics.kernel import kernel_distance
@@ -82,12 +82,10 @@ def test_rows_at_a_time_give_the_same_value(
 def test_the_number_of_threads_does_not_matter() -> None:
     random = np.random.default_rng(0)
     sets = random.normal(size=(300, 128)), random.normal(size=(200, 128))
-    before = torch.get_num_threads()
     values = set()
     for threads in (1, 2, 4):
-        torch.set_num_threads(threads)
-        values.add(kernel_distance(*sets))
-    torch.set_num_threads(before)
+        with on_threads(threads):
+            values.add(kernel_distance(*sets))
     assert len(values) == 1
 
 

@@ -110,8 +110,8 @@ def inception_weights(path: Path | str | None) -> Path:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if not found.startswith(INCEPTION_SHA256):
         raise ValueError(
-            f"{file} is not {INCEPTION_FILE} (SHA-256 {found[:8]}..., not {INCEPTION_SHA256}...): its distances would "
-            f"not be FID; fetch the file again from {INCEPTION_RELEASE}"
+            f"{file} is not the InceptionV3 of FID (SHA-256 {found[:8]}..., not {INCEPTION_SHA256}...): fetch "
+            f"{INCEPTION_FILE} again from {INCEPTION_RELEASE}"
         )
     return file
 
