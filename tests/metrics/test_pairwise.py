@@ -1,7 +1,8 @@
-"""Pairwise scores against values worked out by hand."""
+"""Pairwise scores against values worked out by hand and in float64."""
 
 from __future__ import annotations
 
+import ast
 import math
 from pathlib import Path
 
@@ -9,7 +10,34 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from otil_exp.metrics.pairwise import psnr, read_picture
+import otil_exp.metrics
+from otil_exp.metrics.pairwise import psnr, read_picture, ssim
+
+
+def pair(height: int, width: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(height)
+    picture = rng.random((height, width, 3))
+    return picture, np.clip(picture + rng.normal(0, noise, picture.shape), 0, 1)
+
+
+def ssim_in_float64(x: np.ndarray, y: np.ndarray) -> float:
+    """Wang et al.'s Eq. 13 written out: one Gaussian window a pixel, edges mirrored, K1 = .01, K2 = .03."""
+    t = np.arange(-5, 6)
+    window = np.exp(-(t**2) / (2 * 1.5**2))
+    window = np.outer(window, window) / window.sum() ** 2
+    scores = []
+    for c in range(3):
+        a, b = (np.pad(p[..., c], 5, mode="reflect") for p in (x, y))
+        for i, j in np.ndindex(x.shape[:2]):
+            u, v = a[i : i + 11, j : j + 11], b[i : i + 11, j : j + 11]
+            mu, mv = (window * u).sum(), (window * v).sum()
+            su, sv, suv = (
+                (window * u * u).sum() - mu**2,
+                (window * v * v).sum() - mv**2,
+                (window * u * v).sum() - mu * mv,
+            )
+            scores.append((2 * mu * mv + 1e-4) * (2 * suv + 9e-4) / ((mu**2 + mv**2 + 1e-4) * (su + sv + 9e-4)))
+    return float(np.mean(scores))
 
 
 def test_one_grey_level_everywhere_is_48_13_db() -> None:
@@ -27,9 +55,64 @@ def test_identical_pictures_are_infinitely_close() -> None:
     assert psnr(np.full((2, 2, 3), 0.5), np.full((2, 2, 3), 0.5)) == math.inf
 
 
-def test_pictures_of_different_size_are_refused() -> None:
+@pytest.mark.parametrize("score", [psnr, ssim])
+def test_pictures_of_different_size_are_refused(score: object) -> None:
     with pytest.raises(ValueError, match="same size"):
-        psnr(np.zeros((2, 2, 3)), np.zeros((2, 4, 3)))
+        score(np.zeros((12, 12, 3)), np.zeros((12, 14, 3)))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("score", [psnr, ssim])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (np.full((12, 12, 3), 100, np.uint8), "uint8"),
+        (np.full((12, 12, 3), 100.0), "from 100 to 100"),
+        (np.full((12, 12, 3), np.nan), "nan"),
+        (np.zeros((12, 12)), "H, W, 3"),
+    ],
+)
+def test_what_is_no_float_picture_is_refused(score: object, wrong: np.ndarray, why: str) -> None:
+    """So the unsigned wrap-around of integers, and a data range of 255, cannot be reached."""
+    with pytest.raises(ValueError, match=why):
+        score(wrong, wrong)  # type: ignore[operator]
+
+
+def test_ssim_is_the_formula() -> None:
+    x, y = pair(14, 17, 0.2)
+    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-6)
+
+
+def test_ssim_of_almost_flat_pictures_keeps_its_digits() -> None:
+    """Where float32 is at its worst: variances far below the squares they are taken from."""
+    rng = np.random.default_rng(0)
+    x, y = (0.9 + rng.normal(0, 1 / 255, (16, 16, 3)) for _ in range(2))
+    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-4)
+
+
+def test_ssim_of_identical_pictures_is_one() -> None:
+    x, _ = pair(20, 20, 0.1)
+    assert ssim(x, x) == 1
+
+
+def test_ssim_knows_no_order() -> None:
+    x, y = pair(20, 20, 0.1)
+    assert ssim(x, y) == pytest.approx(ssim(y, x), abs=1e-7)
+
+
+def test_ssim_needs_its_window() -> None:
+    with pytest.raises(ValueError, match="11 pixels"):
+        ssim(np.zeros((10, 20, 3)), np.zeros((10, 20, 3)))
+
+
+def test_no_psnr_of_a_library_is_used() -> None:
+    """torchmetrics' PSNR wraps around on integers, and its PSNR-B grows with the batch: neither is imported."""
+    names = set()
+    for path in Path(otil_exp.metrics.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {alias.name.lower().replace("_", "") for alias in node.names}
+    assert "structuralsimilarityindexmeasure" in names
+    assert not [name for name in names if "peaksignalnoise" in name]
 
 
 def test_a_picture_is_read_as_floats(tmp_path: Path) -> None:

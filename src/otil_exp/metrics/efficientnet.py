@@ -137,6 +137,13 @@ class _Block(nn.Module):
 
 
 def _check(pictures: Tensor) -> None:
-    if pictures.ndim != 4 or pictures.shape[1] != 3 or min(pictures.shape[-2:]) < 32:
-        raise ValueError(f"pictures of shape {tuple(pictures.shape)}: pass (N, 3, H, W) with at least 32 pixels a side")
-    assert pictures.is_floating_point(), "pictures are floats in [0, 1]"
+    if (
+        pictures.ndim != 4
+        or pictures.shape[1] != 3
+        or min(pictures.shape[-2:]) < 32
+        or not pictures.is_floating_point()
+    ):
+        raise ValueError(
+            f"pictures are (N, 3, H, W) float in [0, 1] with at least 32 pixels a side, not {pictures.dtype} "
+            f"{tuple(pictures.shape)}"
+        )

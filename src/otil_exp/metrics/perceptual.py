@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from otil_exp.metrics.efficientnet import EfficientNetLite0
 from otil_exp.metrics.pairwise import check_pair
+from otil_exp.metrics.repeatable import repeatable
 
 ALEXNET_FILE = "alexnet-owt-7be5be79.pth"
 ALEXNET_SHA256 = "7be5be79"
@@ -59,11 +60,11 @@ class PerceptualDistance:
         if name == "effnet_lite0_5stage":
             return cls(name=name, stages=EfficientNetLite0.load(device).stages, device=device)
         if name == "lpips_alex":
-            stages = _AlexNetStages(_find_alexnet(weights)).to(device).stages
+            stages = _AlexNetStages(find_alexnet(weights)).to(device).stages
             return cls(name=name, stages=stages, heads=[head.to(device) for head in _alexnet_heads()], device=device)
         raise ValueError(f"no perceptual distance is called {name!r}: use {' or '.join(NAMES)}")
 
-    @torch.no_grad()
+    @repeatable()
     def __call__(self, picture: np.ndarray, reference: np.ndarray) -> float:
         """Distance of two (H, W, 3) float pictures in [0, 1]: 0 for identical ones, no unit.
 
@@ -91,9 +92,13 @@ class _AlexNetStages(nn.Module):
         super().__init__()
         from torchvision.models import alexnet
 
-        network = alexnet(weights=None)
-        network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-        self.layers = network.features.requires_grad_(False).eval()
+        with torch.device("meta"):
+            layers: nn.Module = alexnet(weights=None).features
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+        # The classifier, nine tenths of the file, is left out.
+        kept = {name.removeprefix("features."): value for name, value in state.items() if name.startswith("features.")}
+        layers.load_state_dict(kept, assign=True)
+        self.layers = layers.requires_grad_(False).eval()
         self.register_buffer("shift", torch.tensor(LPIPS_SHIFT)[:, None, None])
         self.register_buffer("scale", torch.tensor(LPIPS_SCALE)[:, None, None])
 
@@ -101,7 +106,7 @@ class _AlexNetStages(nn.Module):
         if min(pictures.shape[-2:]) < 64:
             raise ValueError(f"lpips_alex needs 64 pixels a side, the pictures have {tuple(pictures.shape[-2:])}")
         x, maps = (pictures * 2 - 1 - self.shift) / self.scale, []
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers.children()):
             x = layer(x)
             if index in ALEXNET_TAPS:
                 # A copy: the ReLUs work in place, and the next layers must not touch what was read.
@@ -109,7 +114,8 @@ class _AlexNetStages(nn.Module):
         return maps
 
 
-def _find_alexnet(weights: Path | None) -> Path:
+def find_alexnet(weights: Path | None) -> Path:
+    """AlexNet's file at `weights` or in torch's cache. Raises FileNotFoundError or ValueError with what to fetch."""
     path = weights or Path(torch.hub.get_dir()) / "checkpoints" / ALEXNET_FILE
     if not path.is_file():
         raise FileNotFoundError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otil_exp.metrics.pairwise import check_pair
+from otil_exp.metrics.pairwise import check_pair, check_picture
 from otil_exp.metrics.seam.boundaries import MIN_SLICE, Boundaries
 from otil_exp.metrics.seam.paired import energy_ratio_db, gain_step_db, near_and_far, psnr_db, signed_band_step
 from otil_exp.metrics.seam.profiles import bands, gradient, sharpness, steps
@@ -91,7 +91,7 @@ def seam_metrics(
     ref/step1_levels  S[s] of D                        ref/gain_db change of contrast, in twice the band
     ref/ser_db        D^2 near (8 rows a side) to far (> 32) in dB; ref/psnr_near, ref/psnr_far the same rows' PSNR
     """
-    assert picture.dtype.kind == "f", "pictures are floats in [0, 1]"
+    check_picture(picture)
     if reference is not None:
         check_pair(picture, reference)
     found: dict[str, list[float]] = {}
