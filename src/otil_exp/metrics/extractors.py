@@ -55,9 +55,8 @@ class Extractor:
 
         Memory beyond the result is that of one picture. Raises ValueError for a picture that `check_picture` refuses.
         """
-        features = np.zeros((0, self.size))
         rows = [self._features_of(picture) for picture in pictures]
-        return np.concatenate([features, *rows])
+        return np.concatenate([np.zeros((0, self.size)), *rows])
 
     def _features_of(self, picture: Tensor) -> np.ndarray:
         check_picture(picture)
