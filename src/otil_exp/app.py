@@ -39,7 +39,7 @@ def run_cell(composed: DictConfig) -> str:
     console = Console(quiet=place is not None and place.rank != 0)
     try:
         cell = prepare(composed)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         raise CompactHydraException(str(error)) from error
     if cell.folder.finished:
         console.print(f"{cell.label}: done already, skipped ({cell.folder.path})")

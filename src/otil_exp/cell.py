@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.config import DeviceKind, ExperimentConfig, to_plain
 from otil_exp.effective import effective
+from otil_exp.metrics.picture import check_weights
 from otil_exp.prompts import Prompt, load_prompts
 from otil_exp.run.folder import RunFolder
 from otil_exp.run.signature import signature
@@ -41,13 +42,15 @@ class Cell:
 def prepare(composed: DictConfig) -> Cell:
     """Check a composed config and say where it runs.
 
-    Raises ValueError, with what to type, for anything that contradicts itself or this machine.
+    Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
+    weights of metrics that are not here.
     """
     typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
     assert isinstance(typed, ExperimentConfig)
     kind = resolve_device(typed.device.kind.name, topology_of(typed).world_size)
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
+    check_weights(config.metrics)
     prompts = load_prompts(config.prompts, config.seed)
     what = effective(config)
     folder = RunFolder(Path(config.output_dir).expanduser().absolute() / config.name / signature(what, prompts))

@@ -260,8 +260,32 @@ class EngineConfig:
 class MetricsConfig:
     """What is scored after the pictures."""
 
-    psnr: bool = True
+    psnr: bool = False
     """PSNR to the reference picture of the same prompt and seed, in dB."""
+
+    ssim: bool = False
+    """SSIM to the reference picture."""
+
+    perceptual: str | None = None
+    """Perceptual distance to the reference picture: lpips_alex (LPIPS), effnet_lite0_5stage (ships), or null."""
+
+    seams: bool = False
+    """Seam statistics at the boundaries of the slices, alone and against the reference picture."""
+
+    extractors: list[str] = field(default_factory=list)
+    """Features for Frechet and kernel distances of sets: inception (FID, KID), effnet_lite0, shapes_classifier."""
+
+    ground_truth: str | None = None
+    """Second set for those distances, besides the reference run: a folder, renders (of shapes captions), null."""
+
+    text_image: str | None = None
+    """CLIP whose score is computed: a hub id in the cache, a folder, shapes_text_image (ships), or null."""
+
+    alexnet_weights: str | None = None
+    """File of lpips_alex; null looks in torch's cache."""
+
+    inception_weights: str | None = None
+    """File of inception; null looks in torch's cache."""
 
 
 @dataclass

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from otil_exp.config import VAE_FACTOR, DeviceKind, Dtype, Engine, ExperimentConfig, Mode, Parallelism, SyncMode
+from otil_exp.config import (
+    VAE_FACTOR,
+    DeviceKind,
+    Dtype,
+    Engine,
+    ExperimentConfig,
+    MetricsConfig,
+    Mode,
+    Parallelism,
+    SyncMode,
+)
 from otil_exp.exchange import SCORES, BlockGrid, resolve_budget
+from otil_exp.metrics.extractors import LOADERS
+from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
 from otil_exp.topology import Topology
 
 ROWS_PER_SLICE = 32
@@ -21,6 +33,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_blocks(config, topology)
     _check_tensor(config, topology)
     _check_device(config, topology)
+    check_metrics(config.metrics)
     _check_benchmark(config)
 
 
@@ -177,6 +190,25 @@ def _check_device(config: ExperimentConfig, topology: Topology) -> None:
             (
                 config.device.threads is not None and config.device.threads < 1,
                 f"device.threads={config.device.threads}: use 1 or more, or null to share the cores out",
+            ),
+        ]
+    )
+
+
+def check_metrics(metrics: MetricsConfig) -> None:
+    """Raise ValueError, with what to type, if metrics are asked for that do not exist."""
+    unknown = [name for name in metrics.extractors if name not in LOADERS]
+    _refuse(
+        [
+            (
+                metrics.perceptual is not None and metrics.perceptual not in PERCEPTUAL_NAMES,
+                f"metrics.perceptual={metrics.perceptual}: use {', '.join(PERCEPTUAL_NAMES)} or null",
+            ),
+            (bool(unknown), f"metrics.extractors={metrics.extractors}: use some of {', '.join(LOADERS)}"),
+            (
+                metrics.ground_truth is not None and not metrics.extractors,
+                f"metrics.ground_truth={metrics.ground_truth} without metrics.extractors: nothing would "
+                "compare with it; use metrics.extractors=[inception] or metrics=shapes",
             ),
         ]
     )

@@ -1,84 +1,131 @@
-"""Cost and quality of a run, from a folder made by hand."""
+"""Scores of a run folder made by hand: against the reference beside it, however the pictures are shared out."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
-from otil_exp.run.benchmark import image_latency
 from otil_exp.run.folder import RunFolder, StepRow
-from otil_exp.run.scores import cost_metrics, find_reference, score_run
+from otil_exp.run.reference import find_reference
+from otil_exp.run.scores import Share, score_run
 
-PROMPTS = [{"index": 0, "text": "a", "seed": 0}, {"index": 1, "text": "b", "seed": 1}]
+SIDE = 64
+ALL = MetricsConfig(
+    psnr=True,
+    ssim=True,
+    perceptual="effnet_lite0_5stage",
+    seams=True,
+    extractors=["shapes_classifier"],
+    ground_truth="renders",
+    text_image="shapes_text_image",
+)
 
 
-def row(rank: int, prompt: int, step: int, kind: str, ms: float, sent: int, collectives: int = 1) -> StepRow:
-    return StepRow(rank=rank, prompt=prompt, step=step, kind=kind, ms=ms, bytes_sent=sent, collectives=collectives)
+def grey(level: int) -> Image.Image:
+    return Image.new("RGB", (SIDE, SIDE), (level, level, level))
 
 
-def run_folder(path: Path, method: str, grey: int, key: str = "k", status: str = "done") -> RunFolder:
+def noise(seed: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8))
+
+
+def run_folder(
+    path: Path, method: str, draw: Callable[[int], Image.Image], pictures: int = 2, key: str = "k"
+) -> RunFolder:
     folder = RunFolder(path)
-    folder.update_record(status=status, method=method, picture_key=key, prompts=PROMPTS, signature=path.name)
-    for prompt in (0, 1):
-        folder.write_image(prompt, Image.new("RGB", (4, 4), (grey, grey, grey)))
-    folder.write_steps([row(0, p, 0, "steady", 1.0, 10) for p in (0, 1)])
+    prompts = [{"index": i, "text": CAPTION, "seed": i} for i in range(pictures)]
+    topology = {"world_size": 1 if method == "reference" else 2, "split_batch": False}
+    folder.update_record(
+        status="done", method=method, picture_key=key, prompts=prompts, signature=path.name, topology=topology
+    )
+    parallelism = "none" if method == "reference" else "patch"
+    folder.write_config({"height": SIDE, "width": SIDE, "preset": {"parallelism": parallelism, "split_scheme": None}})
+    for prompt in range(pictures):
+        folder.write_image(prompt, draw(prompt))
+    row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)
+    folder.write_steps([row])
     return folder
 
 
-def test_cost_counts_steps_after_warm_up_and_forgets_the_first_picture() -> None:
-    """Two pictures of a warm-up and a steady step on two ranks: the second picture's times, all pictures' bytes."""
-    rows = [
-        *[row(rank, 0, 0, "warmup", 900, 4000) for rank in (0, 1)],
-        *[row(rank, 0, 1, "steady", 700, 100 + rank, 3) for rank in (0, 1)],
-        *[row(rank, 1, 0, "warmup", 30, 4000) for rank in (0, 1)],
-        *[row(rank, 1, 1, "steady", 10 + rank, 100 + rank, 3) for rank in (0, 1)],
-    ]
-    values = {key: metric["value"] for key, metric in cost_metrics(rows).items()}
-    assert values == {
-        "latency/step_ms": 10,
-        "latency/step_ms_all": 20,
-        "traffic/bytes_sent_per_step": 100.5,
-        "traffic/bytes_sent_per_step_all": 2050.25,
-        "traffic/collectives_per_step": 3,
-    }
+def score(folder: RunFolder, settings: MetricsConfig, world_size: int = 1) -> dict[str, Any]:
+    """Score as `world_size` ranks would, one after the other: rank 0 last, with everyone's results."""
+    handed: dict[int, list[Any]] = {}
+
+    def hand_in(rank: int) -> Callable[[Any], list[Any]]:
+        def gather(value: Any) -> list[Any]:
+            handed.setdefault(rank, []).append(value)
+            turn = len(handed[rank]) - 1
+            return [handed[other][turn] for other in range(world_size)] if rank == 0 else []
+
+        return gather
+
+    for rank in reversed(range(world_size)):
+        score_run(folder, settings, Share(rank, world_size, hand_in(rank)))
+    return folder.metrics
 
 
 def test_a_run_is_compared_with_the_reference_beside_it(tmp_path: Path) -> None:
-    """One grey level off in both pictures: 48.13 dB."""
-    run_folder(tmp_path / "ref", "reference", 100)
-    run_folder(tmp_path / "other", "reference", 0, key="another model")
-    folder = run_folder(tmp_path / "run", "otil", 101)
-    score_run(folder, MetricsConfig())
-    score = folder.metrics["ref/psnr"]
-    assert score["value"] == pytest.approx(48.1308, abs=1e-3)
-    assert (score["unit"], score["n"], score["identical"], score["reference"]) == ("dB", 2, 0, "ref")
+    """One grey level off in one picture, two in the other: 48.1308 and 42.1102 dB, mean 45.1205, error 6.0206 / 2."""
+    run_folder(tmp_path / "another", "reference", lambda _: grey(0), key="another model")
+    run_folder(tmp_path / "ref", "reference", lambda _: grey(100))
+    folder = run_folder(tmp_path / "run", "otil", lambda i: grey(101 + i))
+    entry = score(folder, MetricsConfig(psnr=True))["ref/psnr"]
+    assert entry["value"] == pytest.approx(45.1205, abs=1e-4)
+    assert entry["standard_error"] == pytest.approx(3.0103, abs=1e-4)
+    assert entry["per_image"] == pytest.approx({"00": 48.1308, "01": 42.1102}, abs=1e-4)
+    assert (entry["unit"], entry["n"], entry["identical"]) == ("dB", 2, 0)
 
 
 def test_identical_pictures_are_capped_and_counted(tmp_path: Path) -> None:
-    run_folder(tmp_path / "ref", "reference", 100)
-    folder = run_folder(tmp_path / "run", "otil", 100)
-    score_run(folder, MetricsConfig())
-    assert (folder.metrics["ref/psnr"]["value"], folder.metrics["ref/psnr"]["identical"]) == (100, 2)
+    run_folder(tmp_path / "ref", "reference", noise)
+    metrics = score(run_folder(tmp_path / "run", "otil", noise), ALL)
+    assert (metrics["ref/psnr"]["value"], metrics["ref/psnr"]["identical"]) == (100, 2)
+    assert metrics["ref/ssim"]["value"] == pytest.approx(1)
+    assert metrics["ref/effnet_lite0_5stage"]["value"] == 0
+    assert metrics["frechet_shapes/orig"]["value"] == pytest.approx(0, abs=1e-9)
+    assert metrics["ref/step_levels"]["value"] == 0
+    assert metrics["seam/step_levels"]["value"] == metrics["reference/step_levels"]["value"]
+    assert metrics["seam/step_levels"]["boundaries"] == ["row 32"]
+
+
+def test_results_do_not_depend_on_how_the_pictures_are_shared_out(tmp_path: Path) -> None:
+    """5 pictures over 1, 2 and 4 ranks, and over 7, of which two have none: the same file, to the last digit."""
+    run_folder(tmp_path / "ref", "reference", lambda i: noise(100 + i), pictures=5)
+    folder = run_folder(tmp_path / "run", "otil", noise, pictures=5)
+    texts = []
+    for world_size in (1, 2, 4, 7):
+        (folder.path / "metrics.json").unlink(missing_ok=True)
+        texts.append(json.dumps(score(folder, ALL, world_size)))
+    assert len(set(texts)) == 1
+    assert json.loads(texts[0])["frechet_shapes/gt"]["n"] == 5
 
 
 def test_without_a_reference_the_metric_says_what_to_run(tmp_path: Path) -> None:
-    run_folder(tmp_path / "ref", "reference", 100, status="failed")
-    folder = run_folder(tmp_path / "run", "otil", 100)
+    run_folder(tmp_path / "ref", "reference", lambda _: grey(100)).update_record(status="failed")
+    folder = run_folder(tmp_path / "run", "otil", noise)
     assert find_reference(folder) is None
-    score_run(folder, MetricsConfig())
-    assert folder.metrics["ref/psnr"]["value"] is None
-    assert "preset=reference" in folder.metrics["ref/psnr"]["missing"]
+    metrics = score(folder, ALL)
+    assert metrics["ref/psnr"]["value"] is None
+    assert "preset=reference" in metrics["ref/psnr"]["missing"]
+    assert metrics["seam/step_levels"]["n"] == 2
+    assert "needs 2 pictures" in metrics["frechet_shapes/orig"]["missing"]
 
 
 def test_a_reference_with_other_seeds_is_none(tmp_path: Path) -> None:
-    run_folder(tmp_path / "ref", "reference", 100).update_record(prompts=[{"index": 0, "text": "a", "seed": 9}])
-    assert find_reference(run_folder(tmp_path / "run", "otil", 100)) is None
+    other = [{"index": 0, "text": "a", "seed": 9}]
+    run_folder(tmp_path / "ref", "reference", lambda _: grey(100)).update_record(prompts=other)
+    assert find_reference(run_folder(tmp_path / "run", "otil", lambda _: grey(100))) is None
 
 
-def test_latency_drops_the_extremes_and_keeps_the_samples() -> None:
-    latency = image_latency([5.0, 1.0, 2.0, 3.0, 100.0], drop_extremes=1)
-    assert latency["value"] == pytest.approx(10 / 3)
-    assert (latency["n"], latency["dropped"], latency["samples"]) == (3, 2, [5.0, 1.0, 2.0, 3.0, 100.0])
+def test_one_picture_has_no_set_distance_and_no_error(tmp_path: Path) -> None:
+    run_folder(tmp_path / "ref", "reference", noise, pictures=1)
+    metrics = score(run_folder(tmp_path / "run", "otil", noise, pictures=1), ALL)
+    assert metrics["frechet_shapes/orig"]["value"] is None
+    assert metrics["ref/psnr"]["standard_error"] is None

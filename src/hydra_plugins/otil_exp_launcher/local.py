@@ -76,7 +76,7 @@ class LocalLauncher(BasicLauncher):
                 with open_dict(composed):
                     del composed["hydra"]
                 cells.append(prepare(composed))
-            except ValueError as error:
+            except (ValueError, FileNotFoundError) as error:
                 mistakes.append(f"{' '.join(filter_overrides(overrides))}: {error}")
         if mistakes:
             raise CompactHydraException("nothing was started:\n" + "\n".join(mistakes))

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer, PreTrainedTokenizerBase
+from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from otil_exp.metrics.repeatable import check_picture, repeatable, to_8bit
@@ -123,10 +123,31 @@ def _pooled(features: Tensor | object) -> Tensor:
     return features if isinstance(features, Tensor) else features.pooler_output  # type: ignore[attr-defined]
 
 
+def check_text_image(source: str) -> None:
+    """Raise FileNotFoundError, with what to fetch, unless the model's configuration is here; loads no weights."""
+    if source == SHAPES:
+        return
+    try:
+        CLIPConfig.from_pretrained(_place(source), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise _not_here(source, error) from error
+
+
+def _place(source: str) -> str:
+    folder = Path(source).expanduser()
+    return str(folder) if folder.is_dir() else source
+
+
+def _not_here(source: str, error: Exception) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"CLIP model {source} is neither a folder with model, tokenizer and processor nor in the cache: name such "
+        f"a folder, or run `hf download {VIT_L_14}` on a machine with internet ({str(error).splitlines()[0]})"
+    )
+
+
 def _load_clip(source: str) -> tuple[CLIPModel, CLIPImageProcessorPil, CLIPTokenizer]:
     """Pictures are resized by PIL, as OpenAI's own code does."""
-    folder = Path(source).expanduser()
-    where = str(folder) if folder.is_dir() else source
+    where = _place(source)
     transformers_logging.disable_progress_bar()
     try:
         model, report = CLIPModel.from_pretrained(
@@ -135,10 +156,7 @@ def _load_clip(source: str) -> tuple[CLIPModel, CLIPImageProcessorPil, CLIPToken
         processor = CLIPImageProcessorPil.from_pretrained(where, local_files_only=True)
         tokenizer = CLIPTokenizer.from_pretrained(where, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"CLIP model {source} is neither a folder with model, tokenizer and processor nor in the cache: name such "
-            f"a folder, or run `hf download {VIT_L_14}` on a machine with internet ({str(error).splitlines()[0]})"
-        ) from error
+        raise _not_here(source, error) from error
     if report["missing_keys"]:
         raise ValueError(f"{source} lacks weights of a CLIP, such as {min(report['missing_keys'])}: use a CLIP")
     words = model.config.text_config.vocab_size

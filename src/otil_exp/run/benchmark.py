@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from otil_exp.metrics.summary import entry
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
+from otil_exp.run.cost import cost_metrics
 from otil_exp.run.folder import RunFolder, StepRow
 from otil_exp.run.generation import gather_rows
-from otil_exp.run.scores import cost_metrics
 
 
 def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:
@@ -42,15 +43,8 @@ def image_latency(samples: list[float], drop_extremes: int) -> dict[str, Any]:
     """Mean over the samples (seconds) without the drop_extremes fastest and slowest; the raw ones stay beside it."""
     kept = sorted(samples)[drop_extremes : len(samples) - drop_extremes]
     assert kept, "validation leaves at least one sample"
-    return {
-        "value": fmean(kept),
-        "unit": "s",
-        "model": None,
-        "n": len(kept),
-        "stdev": stdev(kept) if len(kept) > 1 else None,
-        "dropped": 2 * drop_extremes,
-        "samples": samples,
-    }
+    spread = stdev(kept) if len(kept) > 1 else None
+    return entry(fmean(kept), "s", len(kept), stdev=spread, dropped=2 * drop_extremes, samples=samples)
 
 
 def _rendezvous(pipeline: RankPipeline) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -14,7 +15,8 @@ from torch import distributed as dist
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.folder import RunFolder, StepRow
-from otil_exp.run.scores import score_run
+from otil_exp.run.scores import Share, score_run
+from otil_exp.topology import RankContext
 
 
 class BadPictureError(RuntimeError):
@@ -38,8 +40,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -
                 folder.write_steps(rows)
                 _keep_picture(folder, prompt, generated)
             bar.done()
-    if pipeline.ranks.is_main:
-        score_run(folder, pipeline.config.metrics)
+    _meet(pipeline)  # all pictures are written
+    score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
 
 def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:
@@ -57,12 +59,26 @@ def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repea
         )
         for trace in generated.steps
     ]
-    world_size = pipeline.ranks.topology.world_size
-    if world_size == 1:
-        return own
-    everyone: list[list[StepRow]] | None = [[] for _ in range(world_size)] if pipeline.ranks.is_main else None
-    dist.gather_object(own, everyone)
-    return [row for rows in everyone or [] for row in rows]
+    return [row for rows in _gathered(pipeline.ranks, own) for row in rows]
+
+
+def share_of(ranks: RankContext) -> Share:
+    """This rank's part of the scoring."""
+    return Share(ranks.rank, ranks.topology.world_size, lambda value: _gathered(ranks, value))
+
+
+def _gathered(ranks: RankContext, value: Any) -> list[Any]:
+    """Every rank's value on rank 0, in rank order; an empty list on the others."""
+    if ranks.topology.world_size == 1:
+        return [value]
+    everyone = [None] * ranks.topology.world_size if ranks.is_main else None
+    dist.gather_object(value, everyone)
+    return everyone or []
+
+
+def _meet(pipeline: RankPipeline) -> None:
+    if pipeline.ranks.topology.world_size > 1:
+        dist.barrier()
 
 
 def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:

@@ -1,89 +1,105 @@
-"""What is measured on a finished run: cost from its steps, quality against the reference run beside it."""
+"""Score a finished run's pictures: shared out by picture, summed up in prompt order, whoever scored them."""
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-from statistics import fmean, median
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from otil_exp.config import MetricsConfig
-from otil_exp.metrics.pairwise import psnr, read_picture
-from otil_exp.run.folder import RunFolder, StepRow
+import numpy as np
+import torch
 
-PSNR_CAP_DB = 100.0
-"""PSNR of identical pictures, which is infinite, enters means as this."""
+from otil_exp.config import MetricsConfig, Parallelism, SplitScheme
+from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
+from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
+from otil_exp.metrics.seam import Boundaries, method_boundaries
+from otil_exp.metrics.summary import summarise
+from otil_exp.run.cost import cost_metrics
+from otil_exp.run.folder import RunFolder
+from otil_exp.run.reference import MISSING, find_reference
 
-
-def score_run(folder: RunFolder, metrics: MetricsConfig) -> None:
-    """Write cost and, where the reference is there, quality to metrics.json."""
-    scores = cost_metrics(folder.read_steps())
-    if metrics.psnr:
-        scores |= quality_metrics(folder)
-    folder.update_metrics(scores)
+T = TypeVar("T")
 
 
-def cost_metrics(rows: list[StepRow]) -> dict[str, Any]:
-    """Time and traffic of a step after warm-up, and of all steps; rank 0's time, the ranks' mean of bytes.
+@dataclass(frozen=True)
+class Share:
+    """Which part of the work this process does, and how it hands it in."""
 
-    The first picture is left out of times where there are others: it pays for caches and allocations.
+    rank: int
+    world_size: int
+    gather: Callable[[Any], list[Any]]
+    """Everyone's value, in rank order, on rank 0; an empty list on the others."""
+
+    @classmethod
+    def all(cls) -> Share:
+        """One process does it all."""
+        return cls(0, 1, lambda value: [value])
+
+    def of(self, items: Sequence[T]) -> list[T]:
+        """Every world_size-th item, starting with the rank's."""
+        return [items[index] for index in range(self.rank, len(items), self.world_size)]
+
+    def collect(self, own: list[T]) -> list[T]:
+        """Everyone's results in the order of the items; empty but on rank 0."""
+        parts = self.gather(own)
+        longest = max((len(part) for part in parts), default=0)
+        return [part[i] for i in range(longest) for part in parts if i < len(part)]
+
+
+def score_run(
+    folder: RunFolder,
+    settings: MetricsConfig,
+    share: Share,
+    device: torch.device | str = "cpu",
+    on_picture: Callable[[], None] = lambda: None,
+) -> None:
+    """Write cost and the asked scores of a run's pictures to metrics.json, replacing those of the same name.
+
+    Every process of `share` calls it; rank 0 writes. Results are equal to the last bit for every way of sharing.
+    Raises FileNotFoundError or ValueError, with what to fetch or type, for models or ground truth that are missing.
     """
-    pictures = sorted({(row.prompt, row.repeat) for row in rows})
-    timed = [row for row in rows if row.rank == 0 and ((row.prompt, row.repeat) != pictures[0] or len(pictures) == 1)]
-    after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
-    return {
-        "latency/step_ms": _value(median([row.ms for row in timed_after]), "ms", len(timed_after)),
-        "latency/step_ms_all": _value(fmean([row.ms for row in timed]), "ms", len(timed)),
-        "traffic/bytes_sent_per_step": _value(fmean([row.bytes_sent for row in after]), "B", len(after)),
-        "traffic/bytes_sent_per_step_all": _value(fmean([row.bytes_sent for row in rows]), "B", len(rows)),
-        "traffic/collectives_per_step": _value(fmean([row.collectives for row in after]), "1", len(after)),
-    }
+    record, config = folder.record, folder.config
+    reference, boundaries = find_reference(folder), _boundaries(config, record)
+    scorers = Scorers.load(settings, device)
+    own = []
+    for prompt in share.of(record["prompts"]):
+        index = prompt["index"]
+        beside = None if reference is None else reference.image_path(index)
+        own.append(score_picture(scorers, index, prompt["text"], folder.image_path(index), beside, boundaries))
+        on_picture()
+    scores = share.collect(own)
+    truth = _truth(scorers, share, record, config)
+    if share.rank == 0:
+        scored = summarise(scorers, scores, boundaries, truth)
+        folder.update_metrics(cost_metrics(folder.read_steps()) | scored | _what_is_missing(folder, settings, scores))
 
 
-def quality_metrics(folder: RunFolder) -> dict[str, Any]:
-    """PSNR to the reference run of the same grid; a sentence on what to run where there is none."""
-    if folder.record["method"] == "reference":
+def _boundaries(config: dict[str, Any], record: dict[str, Any]) -> Boundaries:
+    """Where this run's slices meet: nowhere for the reference, tensor parallelism and one slice."""
+    topology, preset = record["topology"], config["preset"]
+    slices = topology["world_size"] // (2 if topology["split_batch"] else 1)
+    cut = preset["parallelism"] in (Parallelism.patch.name, Parallelism.naive_patch.name)
+    scheme = SplitScheme[preset["split_scheme"]] if preset["split_scheme"] else None
+    return method_boundaries(config["height"], config["width"], slices if cut else 1, scheme)
+
+
+def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Features of the ground truth by extractor, complete on rank 0."""
+    source, height, width = scorers.settings.ground_truth, config["height"], config["width"]
+    if source is None or not scorers.extractors:
         return {}
-    reference = find_reference(folder)
-    if reference is None:
-        return {
-            "ref/psnr": _value(None, "dB", 0)
-            | {"missing": "no finished reference run beside this one: run the same command with preset=reference"}
-        }
-    per_image = {}
-    for path in sorted(folder.images.glob("*.png")):
-        other = reference.images / path.name
-        if other.exists():
-            per_image[path.stem] = psnr(read_picture(path), read_picture(other))
-    capped = [min(value, PSNR_CAP_DB) for value in per_image.values()]
-    identical = sum(math.isinf(value) for value in per_image.values())
-    return {
-        "ref/psnr": _value(fmean(capped) if capped else None, "dB", len(capped))
-        | {
-            "per_image": dict(zip(per_image, capped, strict=True)),
-            "identical": identical,
-            "cap": PSNR_CAP_DB,
-            "reference": reference.record["signature"],
-        }
-    }
+    captions = [prompt["text"] for prompt in record["prompts"]]
+    pictures = ScenePictures(captions, height, width) if source == "renders" else FolderPictures(source, height, width)
+    found = {}
+    for extractor in scorers.extractors:
+        rows = share.collect([extractor([pictures[i]]) for i in share.of(range(len(pictures)))])
+        found[extractor.name] = np.concatenate([np.zeros((0, extractor.size)), *rows])
+    return found
 
 
-def find_reference(folder: RunFolder) -> RunFolder | None:
-    """A finished reference run beside this one with the same model, size, steps, guidance, scheduler and prompts."""
-    own = folder.record
-    for path in sorted(Path(folder.path).parent.iterdir()):
-        beside = RunFolder(path)
-        record = beside.record
-        same = record.get("picture_key") == own["picture_key"] and _covers(record, own)
-        if same and record.get("method") == "reference" and beside.finished and beside.images.exists():
-            return beside
-    return None
-
-
-def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
-    return all(prompt in reference["prompts"] for prompt in own["prompts"])
-
-
-def _value(value: float | None, unit: str, n: int) -> dict[str, Any]:
-    """One metric as metrics.json holds it: value, unit, model that scored it, number of samples."""
-    return {"value": value, "unit": unit, "model": None, "n": n}
+def _what_is_missing(folder: RunFolder, settings: MetricsConfig, scores: list[PictureScores]) -> dict[str, Any]:
+    """An entry that says what to run, where paired scores were asked for and there was no reference."""
+    asked = settings.psnr or settings.ssim or settings.perceptual
+    if folder.record["method"] == "reference" or not asked or any(score.paired for score in scores):
+        return {}
+    return {"ref/psnr": {"value": None, "unit": "dB", "model": None, "n": 0, "missing": MISSING}}

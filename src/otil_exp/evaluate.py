@@ -1,0 +1,108 @@
+"""`otil-exp-evaluate`: score finished runs again, without the model that made them."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.progress import Progress
+
+from otil_exp.app import conf_folder
+from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
+from otil_exp.metrics.picture import check_weights
+from otil_exp.report.table import summary
+from otil_exp.run.folder import RunFolder
+from otil_exp.run.scores import Share, score_run
+from otil_exp.validate import check_metrics
+
+EXAMPLES = """examples:
+  otil-exp-evaluate outputs/demo                              every finished run below, metrics=pairwise
+  otil-exp-evaluate outputs/demo metrics=shapes --jobs 2      all that ships, two runs at a time
+  otil-exp-evaluate outputs/sweep metrics=paper metrics.ground_truth=coco/val2017"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of `otil-exp-evaluate`; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "otil-exp-evaluate", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
+    parsed = parser.parse_args(argv)
+    console, errors = Console(), Console(stderr=True)
+    try:
+        settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
+        folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
+    except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
+        errors.print(str(error), markup=False, highlight=False)
+        return 1
+    failures = score_all(folders, settings, max(1, parsed.jobs), console)
+    console.print(summary(folders))
+    errors.print(*failures, sep="\n", markup=False, highlight=False)
+    return 1 if failures else 0
+
+
+def metrics_of(overrides: list[str]) -> MetricsConfig:
+    """The metrics group as Hydra composes it with these overrides. Raises ValueError for other groups' settings."""
+    strangers = [override for override in overrides if not override.startswith(("metrics=", "metrics."))]
+    if strangers:
+        raise ValueError(
+            f"{strangers[0]}: only metrics can be chosen again, such as metrics=shapes or metrics.seams=true"
+        )
+    register_schema()
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        composed = compose("config", overrides)
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
+    assert isinstance(config, ExperimentConfig)
+    check_metrics(config.metrics)
+    check_weights(config.metrics)
+    return config.metrics
+
+
+def run_folders(paths: list[Path]) -> list[RunFolder]:
+    """The finished runs that made pictures at these paths or right below them, references first.
+
+    Raises ValueError when there is none.
+    """
+    candidates = [
+        RunFolder(p) for path in paths for p in (path, *sorted(path.glob("*"))) if (p / "record.json").exists()
+    ]
+    found = [folder for folder in candidates if folder.finished and folder.images.exists()]
+    if not found:
+        looked = ", ".join(map(str, paths)) or "nothing"
+        raise ValueError(f"no finished run with pictures in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
+    return sorted(found, key=lambda folder: folder.record["method"] != "reference")
+
+
+def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:
+    """Score runs in processes of their own, several at a time; the failures, one line each."""
+    failures = []
+    with (
+        ProcessPoolExecutor(min(jobs, len(folders)), mp_context=multiprocessing.get_context("spawn")) as pool,
+        Progress(console=console, transient=True) as progress,
+    ):
+        task = progress.add_task("runs", total=len(folders))
+        futures: dict[Future[None], RunFolder] = {pool.submit(_score, f.path, settings): f for f in folders}
+        for future in as_completed(futures):
+            error = future.exception()
+            if error is not None:
+                failures.append(f"{futures[future].path}: {type(error).__name__}: {error}")
+            progress.advance(task)
+    return failures
+
+
+def _score(path: Path, settings: MetricsConfig) -> None:
+    score_run(RunFolder(path), settings, Share.all())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

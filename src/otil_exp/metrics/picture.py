@@ -1,0 +1,114 @@
+"""Everything that is measured on one picture, by itself and beside its reference: the unit that ranks share out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+
+from otil_exp.config import MetricsConfig
+from otil_exp.metrics.extractors import Extractor, inception_weights, load_extractor
+from otil_exp.metrics.pairwise import psnr, read_picture, ssim
+from otil_exp.metrics.perceptual import PerceptualDistance, find_alexnet
+from otil_exp.metrics.repeatable import repeatable
+from otil_exp.metrics.seam import Boundaries, seam_metrics
+from otil_exp.metrics.text_image import TextImageModel, check_text_image, load_text_image
+
+
+@dataclass(frozen=True)
+class Scorers:
+    """The models that the asked metrics need, loaded once."""
+
+    settings: MetricsConfig
+    perceptual: PerceptualDistance | None
+    extractors: list[Extractor]
+    text_image: TextImageModel | None
+
+    @classmethod
+    def load(cls, settings: MetricsConfig, device: torch.device | str) -> Self:
+        """Load from files that are there; nothing is downloaded.
+
+        Raises FileNotFoundError or ValueError, with what to fetch or type.
+        """
+        alexnet = Path(settings.alexnet_weights) if settings.alexnet_weights else None
+        return cls(
+            settings=settings,
+            perceptual=PerceptualDistance.load(settings.perceptual, alexnet, device) if settings.perceptual else None,
+            extractors=[
+                load_extractor(name, settings.inception_weights if name == "inception" else None, device)
+                for name in settings.extractors
+            ],
+            text_image=load_text_image(settings.text_image, device) if settings.text_image else None,
+        )
+
+
+@dataclass
+class PictureScores:
+    """What one picture scored; features are kept for the distances of whole sets."""
+
+    prompt: int
+    paired: dict[str, float] = field(default_factory=dict)
+    """psnr, ssim and the perceptual distance to the reference, by name."""
+    seams: dict[str, list[float]] = field(default_factory=dict)
+    """One value a boundary for every seam metric."""
+    cosine: float | None = None
+    """Text-image cosine."""
+    truncated: bool = False
+    """Whether the caption was longer than the text model reads."""
+    features: dict[str, np.ndarray] = field(default_factory=dict)
+    """(1, size) by extractor."""
+    reference_features: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def score_picture(
+    scorers: Scorers, prompt: int, caption: str, picture: Path, reference: Path | None, boundaries: Boundaries
+) -> PictureScores:
+    """Score one picture file; it depends on these arguments alone, to the last bit.
+
+    reference: the reference run's picture of the same prompt, or None: then the paired scores are left out.
+    """
+    own, other = read_picture(picture), None if reference is None else read_picture(reference)
+    scores = PictureScores(prompt)
+    if other is not None:
+        scores.paired = _paired(scorers, own, other)
+    if scorers.settings.seams and (boundaries.rows or boundaries.columns):
+        scores.seams = seam_metrics(own, boundaries, other)
+    for extractor in scorers.extractors:
+        scores.features[extractor.name] = extractor([_tensor(own)])
+        if other is not None:
+            scores.reference_features[extractor.name] = extractor([_tensor(other)])
+    if scorers.text_image is not None:
+        before = scorers.text_image.truncated
+        scores.cosine = scorers.text_image.similarity(_tensor(own), caption)
+        scores.truncated = scorers.text_image.truncated > before
+    return scores
+
+
+def check_weights(settings: MetricsConfig) -> None:
+    """Raise FileNotFoundError, with what to fetch, if files of the asked metrics are missing; loads none of them."""
+    if settings.perceptual == "lpips_alex":
+        find_alexnet(Path(settings.alexnet_weights) if settings.alexnet_weights else None)
+    if "inception" in settings.extractors:
+        inception_weights(settings.inception_weights)
+    if settings.text_image is not None:
+        check_text_image(settings.text_image)
+
+
+def _paired(scorers: Scorers, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with repeatable():
+        if scorers.settings.psnr:
+            found["psnr"] = psnr(own, other)
+        if scorers.settings.ssim:
+            found["ssim"] = ssim(own, other)
+        if scorers.perceptual is not None:
+            found[scorers.perceptual.name] = scorers.perceptual(own, other)
+    return found
+
+
+def _tensor(picture: np.ndarray) -> torch.Tensor:
+    """(H, W, 3) float64 -> (3, H, W) float32."""
+    return torch.from_numpy(picture).permute(2, 0, 1).float()

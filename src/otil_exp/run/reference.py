@@ -1,0 +1,30 @@
+"""The reference run beside a run: same model, size, steps, guidance, scheduler and prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otil_exp.run.folder import RunFolder
+
+MISSING = (
+    "no finished reference run beside this one: run the same command with preset=reference, then otil-exp-evaluate"
+)
+
+
+def find_reference(folder: RunFolder) -> RunFolder | None:
+    """A finished reference run of the same grid with comparable pictures; None for a reference itself."""
+    own = folder.record
+    if own["method"] == "reference":
+        return None
+    for path in sorted(folder.path.parent.iterdir()):
+        beside = RunFolder(path)
+        record = beside.record
+        if record.get("method") != "reference" or record.get("picture_key") != own["picture_key"]:
+            continue
+        if beside.finished and beside.images.exists() and _covers(record, own):
+            return beside
+    return None
+
+
+def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
+    return all(prompt in reference["prompts"] for prompt in own["prompts"])

@@ -1,0 +1,37 @@
+"""What a run cost, from steps made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from otil_exp.run.benchmark import image_latency
+from otil_exp.run.cost import cost_metrics
+from otil_exp.run.folder import StepRow
+
+
+def row(rank: int, prompt: int, step: int, kind: str, ms: float, sent: int, collectives: int) -> StepRow:
+    return StepRow(rank=rank, prompt=prompt, step=step, kind=kind, ms=ms, bytes_sent=sent, collectives=collectives)
+
+
+def test_cost_counts_steps_after_warm_up_and_forgets_the_first_picture() -> None:
+    """Two pictures of a warm-up and a steady step on two ranks: the second picture's times, all pictures' bytes."""
+    rows = [
+        *[row(rank, 0, 0, "warmup", 900, 4000, 1) for rank in (0, 1)],
+        *[row(rank, 0, 1, "steady", 700, 100 + rank, 3) for rank in (0, 1)],
+        *[row(rank, 1, 0, "warmup", 30, 4000, 1) for rank in (0, 1)],
+        *[row(rank, 1, 1, "steady", 10 + rank, 100 + rank, 3) for rank in (0, 1)],
+    ]
+    values = {key: metric["value"] for key, metric in cost_metrics(rows).items()}
+    assert values == {
+        "latency/step_ms": 10,
+        "latency/step_ms_all": 20,
+        "traffic/bytes_sent_per_step": 100.5,
+        "traffic/bytes_sent_per_step_all": 2050.25,
+        "traffic/collectives_per_step": 3,
+    }
+
+
+def test_latency_drops_the_extremes_and_keeps_the_samples() -> None:
+    latency = image_latency([5.0, 1.0, 2.0, 3.0, 100.0], drop_extremes=1)
+    assert latency["value"] == pytest.approx(10 / 3)
+    assert (latency["n"], latency["dropped"], latency["samples"]) == (3, 2, [5.0, 1.0, 2.0, 3.0, 100.0])
