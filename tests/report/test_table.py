@@ -31,10 +31,11 @@ def test_a_run_shows_its_figures_and_its_pictures(tmp_path: Path) -> None:
             "latency/step_ms": {"value": 12.34},
             "traffic/bytes_sent_per_step": {"value": 1_234_567},
             "ref/psnr": {"value": 31.416},
+            "ref/step_levels": {"value": 0.517},
         }
     )
     text = shown(folder)
-    for expected in ("otil", "4 split", "32", "10", "12.3", "1.235", "31.42", "done"):
+    for expected in ("otil", "4 split", "32", "10", "12.3", "1.235", "31.42", "0.52", "done"):
         assert expected in text
     assert str(folder.images) in text.replace("\n", "")
 

@@ -36,6 +36,9 @@ def noise(seed: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8))
 
 
+CAPTION = "a large red circle on the left of a sky gradient"
+
+
 def run_folder(
     path: Path, method: str, draw: Callable[[int], Image.Image], pictures: int = 2, key: str = "k"
 ) -> RunFolder:

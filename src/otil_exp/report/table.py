@@ -19,10 +19,12 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 
 def _table(folders: Sequence[RunFolder]) -> Table:
-    table = Table(caption="after warm-up: ms of rank 0 and MB a rank sends, a step; PSNR to the reference, mean")
+    table = Table(
+        caption="a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam"
+    )
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
-    for header in ("ms/step", "MB/step", "PSNR dB", "status"):
+    for header in ("ms/step", "MB/step", "PSNR dB", "seam", "status"):
         table.add_column(header, justify="right")
     for folder in folders:
         table.add_row(*_row(folder))
@@ -43,6 +45,7 @@ def _row(folder: RunFolder) -> list[str]:
         _number(metrics, "latency/step_ms", 1, ".1f"),
         traffic,
         psnr,
+        _number(metrics, "ref/step_levels", 1, ".2f"),
         str(record.get("status", "missing")),
     ]
 
