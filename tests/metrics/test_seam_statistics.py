@@ -31,6 +31,11 @@ def test_z_of_a_rounding_error_on_a_flat_picture_is_small() -> None:
     assert robust_z(0.001, np.zeros(9)) == pytest.approx(0.02)
 
 
+def test_z_has_an_end_lest_one_picture_rule_a_set() -> None:
+    assert robust_z(1000, np.zeros(9)) == 10
+    assert robust_z(-1000, np.zeros(9)) == -10
+
+
 def test_log_ratio_by_hand() -> None:
     """log2(.04 / .02) = 1, and log2(.01 / .02) = -1 where the seam has nothing."""
     assert log2_ratio(0.03, np.array([0.01, 0.01, 7])) == pytest.approx(1)

@@ -10,6 +10,9 @@ MAD_TO_SD = 1.4826
 Z_FLOOR = 0.05
 """Added to the deviation, in levels: on a picture without texture a rounding error is no seam."""
 
+Z_CAP = 10.0
+"""Beyond it a z says no more, and one natural horizon would rule the mean of a set."""
+
 LOG_FLOOR = 0.01
 """Added above and below the line of a log ratio, in levels."""
 
@@ -29,10 +32,10 @@ def placebos(profile: np.ndarray, seam: int, seams: tuple[int, ...], exclude: in
 
 
 def robust_z(value: float, others: np.ndarray) -> float:
-    """(value - median) / (1.4826 MAD + 0.05): deviations by which a value stands out, robust to others like it."""
+    """(value - median) / (1.4826 MAD + 0.05), from -10 to 10: deviations by which a value stands out."""
     median = np.median(others)
     deviation = MAD_TO_SD * np.median(np.abs(others - median))
-    return float((value - median) / (deviation + Z_FLOOR))
+    return float(np.clip((value - median) / (deviation + Z_FLOOR), -Z_CAP, Z_CAP))
 
 
 def log2_ratio(value: float, others: np.ndarray) -> float:
