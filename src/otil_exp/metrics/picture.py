@@ -13,7 +13,6 @@ from otil_exp.config import MetricsConfig
 from otil_exp.metrics.extractors import Extractor, inception_weights, load_extractor
 from otil_exp.metrics.pairwise import psnr, read_picture, ssim
 from otil_exp.metrics.perceptual import PerceptualDistance, find_alexnet
-from otil_exp.metrics.repeatable import repeatable
 from otil_exp.metrics.seam import Boundaries, seam_metrics
 from otil_exp.metrics.text_image import TextImageModel, check_text_image, load_text_image
 
@@ -99,13 +98,12 @@ def check_weights(settings: MetricsConfig) -> None:
 
 def _paired(scorers: Scorers, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
     found: dict[str, float] = {}
-    with repeatable():
-        if scorers.settings.psnr:
-            found["psnr"] = psnr(own, other)
-        if scorers.settings.ssim:
-            found["ssim"] = ssim(own, other)
-        if scorers.perceptual is not None:
-            found[scorers.perceptual.name] = scorers.perceptual(own, other)
+    if scorers.settings.psnr:
+        found["psnr"] = psnr(own, other)
+    if scorers.settings.ssim:
+        found["ssim"] = ssim(own, other)
+    if scorers.perceptual is not None:
+        found[scorers.perceptual.name] = scorers.perceptual(own, other)
     return found
 
 

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from otil_exp.metrics.distances import set_distances
+from otil_exp.metrics.pairwise import PSNR_CAP_DB
 from otil_exp.metrics.picture import PictureScores, Scorers
 from otil_exp.metrics.seam import PAIRED_UNITS, UNITS, Boundaries
 from otil_exp.metrics.text_image import clip_score
-
-PSNR_CAP_DB = 100.0
-"""PSNR of identical pictures is infinite; in metrics.json it is this, and they are counted."""
 
 PAIRED = {"psnr": "dB"}
 """Units of paired scores; the others have none."""
