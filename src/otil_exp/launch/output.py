@@ -27,8 +27,9 @@ def redirect_output(log: TextIO) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def log_to(stream: TextIO, rank: int) -> None:
-    """Copy what this process logs to the stream, each line with its rank."""
+def log_to(stream: TextIO, rank: int, level: int = logging.NOTSET) -> None:
+    """Copy what this process logs, from a level on, to the stream, each line with its rank."""
     handler = logging.StreamHandler(stream)
+    handler.setLevel(level)
     handler.setFormatter(logging.Formatter(f"[%(asctime)s][rank {rank}][%(name)s][%(levelname)s] %(message)s"))
     logging.getLogger().addHandler(handler)

@@ -78,7 +78,9 @@ def _prepare_output(job: Job, rank: int) -> TextIO | None:
             log_to(log, rank)
         else:
             redirect_output(log)
-    log_to(sys.stderr, rank)
+    # The log has everything; what libraries say of themselves (INFO) would break up the user's progress bar.
+    quiet = rank == 0 and log is not None and job.log_level >= logging.INFO
+    log_to(sys.stderr, rank, logging.WARNING if quiet else logging.NOTSET)
     return log
 
 
