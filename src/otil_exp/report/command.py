@@ -1,0 +1,87 @@
+"""`otil-report`: lay finished, failed and half-done runs side by side, from their folders alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from otil_exp.report.collect import collect, find_folders
+from otil_exp.report.markdown import result_page
+from otil_exp.report.page import render
+from otil_exp.report.table import summary
+from otil_exp.run.folder import RunFolder
+
+EXAMPLES = """examples:
+  otil-report outputs/demo                       writes outputs/demo/report.html, which needs no other file
+  otil-report outputs/a outputs/b -o both.html   runs of two grids; full-size pictures are linked from where the page is
+  otil-report outputs/demo --table               the table that ends a grid
+  otil-report outputs/demo --markdown            a result page"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `otil-report`; returns the exit code."""
+    parser = _parser()
+    parsed = parser.parse_args(argv)
+    if parsed.table and parsed.output:
+        parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown for a file")
+    try:
+        folders = find_folders(parsed.folders)
+    except FileNotFoundError as error:
+        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        return 1
+    if parsed.table:
+        Console().print(summary(folders))
+    elif parsed.markdown:
+        _write(result_page(collect(folders)), parsed.output)
+    else:
+        page = parsed.output or _beside(folders[0], parsed.folders[0])
+        _write(render(collect(folders), page.parent, parsed.thumbnail, parsed.prompts), page)
+        print(f"{page}: {len(folders)} runs, {page.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "otil-report", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="runs or grids: outputs/NAME[/SIG]")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--table", action="store_true", help="print the table that ends a grid, and no page")
+    form.add_argument("--markdown", action="store_true", help="print a result page in Markdown, and no HTML")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: report.html beside the runs")
+    parser.add_argument(
+        "--thumbnail",
+        type=_positive,
+        default=256,
+        metavar="PX",
+        help="longest side of pictures in the page (256)",
+    )
+    parser.add_argument("--prompts", type=_positive, metavar="N", help="show the pictures of the first N prompts only")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
+
+
+def _beside(first: RunFolder, asked: Path) -> Path:
+    """In the grid's folder, never in a run's own."""
+    return (asked.parent if asked == first.path else asked) / "report.html"
+
+
+def _write(text: str, path: Path | None) -> None:
+    if path is None:
+        print(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The pictures of all runs, prompt by prompt: small ones for the page, what differs from the reference, and links."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from PIL import Image
+
+from otil_exp.report.collect import Run
+from otil_exp.report.profile import Profile, profiles
+
+QUALITY = 80
+"""WebP quality of small pictures."""
+
+GAIN = 4
+"""How many times stronger a difference is drawn than it is."""
+
+FACTS = {
+    "ref/psnr": ("{:.1f} dB", "PSNR to the reference"),
+    "ref/lpips_alex": ("LPIPS {:.3g}", "LPIPS to the reference"),
+    "ref/effnet_lite0_5stage": ("distance {:.3g}", "EfficientNet distance to the reference"),
+    "ref/step_levels": (
+        "seam {:.2f}",
+        "grey levels it steps at slice boundaries where the reference does not",
+    ),
+}
+"""Scores of a single picture below it: how it is written, what it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture of one run; without `small`, the run has none for this prompt."""
+
+    run: Run
+    link: str = ""
+    """Full size, relative to the page."""
+    small: str = ""
+    """Data URI."""
+    difference: str = ""
+    """Data URI of the difference to the reference times GAIN; empty where there is no reference picture."""
+    profiles: list[Profile] = field(default_factory=list)
+    seams: list[tuple[str, float]] = field(default_factory=list)
+    """(row or column, place in per cent of the picture)."""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptRow:
+    """All pictures of one prompt and seed that can be compared."""
+
+    index: int
+    text: str
+    seed: int
+    width: int
+    height: int
+    pictures: list[Picture]
+
+
+def prompt_rows(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None = None) -> list[PromptRow]:
+    """The rows of a report in prompt order, the first `limit` of them; references come first.
+
+    page_folder: where the page will lie, for the links. side: longest side of the small pictures, in pixels.
+    """
+    wanted: dict[tuple[int, str, str, int], list[Run]] = {}
+    for run in runs:
+        for prompt in run.prompts:
+            wanted.setdefault((prompt["index"], run.picture_key, prompt["text"], prompt["seed"]), []).append(run)
+    chosen = sorted(wanted.items())[:limit]
+    with ThreadPoolExecutor() as pool:
+        row = partial(_row, page_folder=page_folder, side=side)
+        return list(pool.map(row, *zip(*chosen, strict=True))) if chosen else []
+
+
+def _row(key: tuple[int, str, str, int], runs: Sequence[Run], page_folder: Path, side: int) -> PromptRow:
+    index, _, text, seed = key
+    config = runs[0].config
+    return PromptRow(
+        index=index,
+        text=text,
+        seed=seed,
+        width=int(config.get("width", 1)),
+        height=int(config.get("height", 1)),
+        pictures=[_picture(run, index, page_folder, side) for run in runs],
+    )
+
+
+def _picture(run: Run, index: int, page_folder: Path, side: int) -> Picture:
+    path = run.folder.image_path(index)
+    if not path.exists():
+        return Picture(run=run)
+    picture = _read(path)
+    beside = run.reference.folder.image_path(index) if run.reference else None
+    common: dict[str, Any] = {
+        "run": run,
+        "link": quote(Path(os.path.relpath(path, page_folder)).as_posix()),
+        "small": _data_uri(picture, side),
+        "seams": seams(run),
+        "facts": _facts(run, index),
+    }
+    if beside is None or not beside.exists():
+        return Picture(**common)
+    reference = _read(beside)
+    if reference.shape != picture.shape:
+        return Picture(**common)
+    difference = picture.astype(np.int16) - reference
+    strong = np.minimum(np.abs(difference) * GAIN, 255).astype(np.uint8)
+    along_columns = any(label == "column" for label, _ in common["seams"])
+    return Picture(**common, difference=_data_uri(strong, side), profiles=profiles(difference, along_columns))
+
+
+def seams(run: Run) -> list[tuple[str, float]]:
+    """Where the slices of a run meet, as its seam metrics have it: row or column, per cent of the picture."""
+    labels: list[str] = next((entry["boundaries"] for entry in run.metrics.values() if "boundaries" in entry), [])
+    length = {"row": run.config.get("height"), "column": run.config.get("width")}
+    return [(kind, 100 * int(at) / int(length[kind] or 1)) for kind, at in (label.split() for label in labels)]
+
+
+def _facts(run: Run, index: int) -> list[tuple[str, str]]:
+    found = []
+    for key, (form, title) in FACTS.items():
+        value = run.metrics.get(key, {}).get("per_image", {}).get(f"{index:02d}")
+        if isinstance(value, list):
+            value = sum(value) / len(value)
+        if value is not None:
+            found.append((form.format(value), title))
+    return found
+
+
+def _read(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _data_uri(picture: np.ndarray, side: int) -> str:
+    small = Image.fromarray(picture)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = BytesIO()
+    small.save(buffer, format="WEBP", quality=QUALITY)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,122 @@
+"""The page in a real Chromium, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otil_exp.report.command import main
+from report.folders import make_grid, make_run
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (CONTRIBUTING says how to get it)")
+
+
+class Opened:
+    """The report of a grid in a browser, and what the browser complained about or asked for."""
+
+    def __init__(self, page, address: str) -> None:
+        self.page, self.trouble, self.requests = page, [], []
+        page.on("console", lambda message: self.trouble.append(message.text))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(address)
+
+    def column(self, number: int) -> list[str]:
+        return self.page.locator(f"#runs tbody tr > :nth-child({number})").all_inner_texts()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # The sandbox needs rights that root in a container has not.
+        sandbox = [] if os.geteuid() else ["--no-sandbox"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path: Path) -> Iterator[Opened]:
+    make_grid(tmp_path)
+    make_run(tmp_path, "3", method="guide", status="failed", failed_rank=1, error="<b>no</b>")
+    assert main([str(tmp_path)]) == 0
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    found = Opened(page, (tmp_path / "report.html").as_uri())
+    yield found
+    assert found.trouble == []
+    assert [url for url in found.requests if not url.startswith("data:")] == [(tmp_path / "report.html").as_uri()]
+    page.close()
+
+
+def test_a_heading_sorts_up_then_down_and_what_is_missing_stays_last(opened: Opened) -> None:
+    time = opened.page.get_by_role("button", name="ms/step")
+    time.click()
+    assert [text.split("\n")[0] for text in opened.column(4)] == ["20.0", "32.0", "40.0", "-"]
+    time.press("Enter")
+    assert [text.split("\n")[0] for text in opened.column(4)] == ["40.0", "32.0", "20.0", "-"]
+    assert opened.page.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    opened.page.get_by_role("button", name="run", exact=True).click()
+    assert [text.split()[0] for text in opened.column(2)] == ["full_sync", "guide", "otil", "reference"]
+
+
+def test_the_slider_lays_the_reference_over_the_picture(opened: Opened) -> None:
+    slider = opened.page.get_by_role("slider").first
+    slider.focus()
+    for _ in range(3):
+        slider.press("ArrowRight")
+    frame = opened.page.locator(".frame:has(.slider)").first
+    reference = opened.page.locator(".reference .own").first.get_attribute("src")
+    wipe = frame.locator(".wipe")
+    assert wipe.evaluate("e => e.style.backgroundImage") == f'url("{reference}")'
+    assert wipe.evaluate("e => getComputedStyle(e).clipPath") == "inset(0px 97% 0px 0px)"
+    box = frame.bounding_box()
+    opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert abs(int(slider.input_value()) - 50) <= 3
+
+
+def test_differences_boundaries_and_profiles_are_switched(opened: Opened) -> None:
+    page = opened.page
+    seam, profile, difference = (page.locator(what).first for what in (".frame i.row", ".profile.row", ".difference"))
+    assert seam.is_visible()
+    assert profile.is_visible()
+    assert not difference.is_visible()
+    page.get_by_label("slice boundaries").uncheck()
+    page.get_by_label("seam profiles").uncheck()
+    page.get_by_label("difference to the reference").check()
+    assert not seam.is_visible()
+    assert not profile.is_visible()
+    assert difference.is_visible()
+
+
+def test_a_run_s_pictures_can_be_hidden(opened: Opened) -> None:
+    opened.page.locator(".show-run[value='2']").uncheck()
+    assert opened.page.locator("figure.method:visible").count() == 6
+
+
+def test_the_page_fits_1000_pixels_and_pictures_load(opened: Opened) -> None:
+    opened.page.locator("#provenance").scroll_into_view_if_needed()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1000
+    loaded = "[...document.querySelectorAll('img.own')].every((image) => image.complete && image.naturalWidth > 0)"
+    opened.page.wait_for_function(loaded)
+
+
+def test_a_run_s_link_opens_its_provenance(opened: Opened) -> None:
+    opened.page.get_by_role("link", name="otil 4 split").click()
+    assert opened.page.locator("#run-2 dl").is_visible()
+
+
+def test_colours_follow_the_reader_s_scheme(opened: Opened) -> None:
+    def background() -> str:
+        return opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    assert background() == "rgb(255, 255, 255)"
+    opened.page.emulate_media(color_scheme="dark")
+    assert background() == "rgb(21, 25, 30)"

@@ -1,0 +1,56 @@
+"""Runs are read from their folders, whatever state those are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otil_exp.report.collect import collect, find_folders
+from report.folders import make_grid, make_reference, make_run
+
+
+def test_folders_are_found_below_a_grid_and_as_named_references_first(tmp_path: Path) -> None:
+    make_run(tmp_path, "aotil")
+    make_reference(tmp_path, "zref")
+    (tmp_path / "report.html").touch()
+    assert [folder.path.name for folder in find_folders([tmp_path])] == ["zref", "aotil"]
+    assert [folder.path.name for folder in find_folders([tmp_path / "aotil", tmp_path])] == ["zref", "aotil"]
+
+
+def test_a_folder_without_runs_says_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="name outputs/NAME or outputs/NAME/SIGNATURE"):
+        find_folders([tmp_path])
+
+
+def test_a_run_knows_its_reference_also_when_it_is_shown_alone(tmp_path: Path) -> None:
+    _, otil, _ = make_grid(tmp_path)
+    [run] = collect([otil])
+    assert run.number == 1
+    assert run.reference is not None
+    assert run.reference.number == 0
+    assert run.reference.value("latency/step_ms") == 40.0
+
+
+def test_labels_say_what_runs_differ_in(tmp_path: Path) -> None:
+    one = make_run(tmp_path, "1", effective={"k": 32, "refresh_period": 10})
+    two = make_run(tmp_path, "2", config={"preset": {"cfg_repair": True}})
+    three = make_run(tmp_path, "3", config={"preset": {"cfg_repair": False}})
+    labels = [run.label for run in collect([one, two, three])]
+    assert labels == [
+        "otil 4 split, k 32, refresh 10",
+        "otil 4 split, preset.cfg_repair=True",
+        "otil 4 split, preset.cfg_repair=False",
+    ]
+
+
+def test_runs_that_differ_in_nothing_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    runs = collect([make_run(tmp_path, "1"), make_run(tmp_path, "2")])
+    assert [run.label for run in runs] == ["otil 4 split (1)", "otil 4 split (2)"]
+
+
+def test_a_run_that_only_has_a_config_is_missing(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "1")
+    (folder.path / "record.json").unlink()
+    [run] = collect(find_folders([tmp_path]))
+    assert (run.status, run.method, run.prompts, run.value("ref/psnr")) == ("missing", "?", [], None)
