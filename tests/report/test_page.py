@@ -103,6 +103,14 @@ def test_nothing_is_fetched_from_anywhere(tmp_path: Path) -> None:
     assert not re.findall(r"@import|url\((?!#|&quot;|\"\$)", html)
 
 
+def test_a_run_shown_alone_has_its_reference_s_pictures_beside(tmp_path: Path) -> None:
+    _, otil, _ = make_grid(tmp_path)
+    html = render(collect([otil]), tmp_path, 64)
+    assert html.count("0ref/images/0") == 2
+    assert html.count('data-reference="0"') == 2
+    assert html.count('data-run="0"') == 2
+
+
 def test_prompts_can_be_limited(tmp_path: Path) -> None:
     make_grid(tmp_path)
     assert page(tmp_path, limit=1).count("<article") == 1

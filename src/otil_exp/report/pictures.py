@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class PromptRow:
 
 
 def prompt_rows(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None = None) -> list[PromptRow]:
-    """The rows of a report in prompt order, the first `limit` of them; references come first.
+    """The rows of a report in prompt order, the first `limit` of them; references come first, also unlisted ones.
 
     page_folder: where the page will lie, for the links. side: longest side of the small pictures, in pixels.
     """
@@ -84,21 +84,28 @@ def prompt_rows(runs: Sequence[Run], page_folder: Path, side: int, limit: int | 
 def _row(key: tuple[int, str, str, int], runs: Sequence[Run], page_folder: Path, side: int) -> PromptRow:
     index, _, text, seed = key
     config = runs[0].config
+    read = cache(_read)  # the reference is needed beside every method
     return PromptRow(
         index=index,
         text=text,
         seed=seed,
         width=int(config.get("width", 1)),
         height=int(config.get("height", 1)),
-        pictures=[_picture(run, index, page_folder, side) for run in runs],
+        pictures=[_picture(run, index, page_folder, side, read) for run in _with_references(runs)],
     )
 
 
-def _picture(run: Run, index: int, page_folder: Path, side: int) -> Picture:
+def _with_references(runs: Sequence[Run]) -> list[Run]:
+    listed = {run.folder.path for run in runs}
+    unlisted = {run.reference.folder.path: run.reference for run in runs if run.reference}
+    return [*(reference for path, reference in unlisted.items() if path not in listed), *runs]
+
+
+def _picture(run: Run, index: int, page_folder: Path, side: int, read: Callable[[Path], np.ndarray]) -> Picture:
     path = run.folder.image_path(index)
     if not path.exists():
         return Picture(run=run)
-    picture = _read(path)
+    picture = read(path)
     beside = run.reference.folder.image_path(index) if run.reference else None
     common: dict[str, Any] = {
         "run": run,
@@ -109,7 +116,7 @@ def _picture(run: Run, index: int, page_folder: Path, side: int) -> Picture:
     }
     if beside is None or not beside.exists():
         return Picture(**common)
-    reference = _read(beside)
+    reference = read(beside)
     if reference.shape != picture.shape:
         return Picture(**common)
     difference = picture.astype(np.int16) - reference

@@ -42,8 +42,9 @@ for (const slider of document.querySelectorAll(".slider")) {
   slider.value = 0;
   slider.addEventListener("input", () => {
     const wipe = frame.querySelector(".wipe");
-    const reference = slider.closest(".row").querySelector(".reference .own");
-    if (reference && !wipe.style.backgroundImage) wipe.style.backgroundImage = `url("${reference.src}")`;
+    const figure = slider.closest("figure");
+    const reference = figure.parentElement.querySelector(`[data-run="${figure.dataset.reference}"] .own`);
+    if (!wipe.style.backgroundImage) wipe.style.backgroundImage = `url("${reference.src}")`;
     frame.style.setProperty("--part", `${slider.value}%`);
     frame.classList.toggle("wiped", slider.value !== "0");
   });
