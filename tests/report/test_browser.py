@@ -110,7 +110,7 @@ def test_the_page_fits_1000_pixels_and_pictures_load(opened: Opened) -> None:
 
 def test_a_run_s_link_opens_its_provenance(opened: Opened) -> None:
     opened.page.get_by_role("link", name="otil 4 split").click()
-    assert opened.page.locator("#run-2 dl").is_visible()
+    assert opened.page.locator("#run-4 dl").is_visible()
 
 
 def test_colours_follow_the_reader_s_scheme(opened: Opened) -> None:

@@ -18,6 +18,19 @@ def test_folders_are_found_below_a_grid_and_as_named_references_first(tmp_path: 
     assert [folder.path.name for folder in find_folders([tmp_path / "aotil", tmp_path])] == ["zref", "aotil"]
 
 
+def test_runs_are_ordered_by_method_ranks_and_k(tmp_path: Path) -> None:
+    def make(name: str, ranks: int, split: bool, k: int | None, method: str = "otil") -> None:
+        topology, effective = {"world_size": ranks, "split_batch": split}, {"k": k, "refresh_period": 0}
+        make_run(tmp_path, name, method=method, topology=topology, effective=effective)
+
+    make("a", 8, True, 16)
+    make("b", 4, False, 16)
+    make("c", 4, True, 32)
+    make("d", 4, True, 16)
+    make("e", 8, True, None, method="balanced")
+    assert [folder.path.name for folder in find_folders([tmp_path])] == ["e", "d", "c", "b", "a"]
+
+
 def test_a_folder_without_runs_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="name outputs/NAME or outputs/NAME/SIGNATURE"):
         find_folders([tmp_path])

@@ -53,8 +53,8 @@ def test_a_result_page_names_machine_versions_commit_and_failures(
         "- commit: 0123456789",
         "- machine: 4 x G",
         "- measured: 2026-01-01",
-        "| 2 | otil 4 split | done | **20.0** 2.00x | 30.00 | 0.2 | 8.00 |",
-        "- 4 guide 4 split: rank 1: a \\| b &lt;i&gt;",
+        "| 4 | otil 4 split | done | **20.0** 2.00x | 30.00 | 0.2 | 8.00 |",
+        "- 3 guide 4 split: rank 1: a \\| b &lt;i&gt;",
     ):
         assert line in text
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otil_exp.report.collect import collect
-from otil_exp.report.comparable import machine, numbers, warnings
+from otil_exp.report.comparable import commit, machine, numbers, warnings
 from report.folders import make_grid, make_reference, make_run
 
 
@@ -51,6 +51,12 @@ def test_runs_without_a_reference_are_named(tmp_path: Path) -> None:
 def test_a_machine_is_its_gpus_or_its_cpu(tmp_path: Path) -> None:
     gpu, cpu = collect([make_run(tmp_path, "1"), make_run(tmp_path, "2", device="cpu")])
     assert (machine(gpu), machine(cpu)) == ("4 x G", "C, 8 cores")
+
+
+def test_a_commit_with_changed_files_is_another_one(tmp_path: Path) -> None:
+    commits = {"1": "a" * 40, "2": f"{'a' * 40}-dirty", "3": None}
+    runs = collect([make_run(tmp_path, name, git_commit=found) for name, found in commits.items()])
+    assert [commit(run) for run in runs] == ["aaaaaaaaaa", "aaaaaaaaaa-dirty", "none"]
 
 
 def test_numbers_of_runs_are_joined_to_spans(tmp_path: Path) -> None:

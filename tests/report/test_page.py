@@ -111,6 +111,15 @@ def test_a_run_shown_alone_has_its_reference_s_pictures_beside(tmp_path: Path) -
     assert html.count('data-run="0"') == 2
 
 
+def test_a_benchmark_makes_no_pictures_and_is_not_missed_among_them(tmp_path: Path) -> None:
+    make_grid(tmp_path)
+    make_run(tmp_path, "3", config={"mode": "benchmark"}, metrics={"latency/image_s": 1.5})
+    html = page(tmp_path)
+    assert "no picture" not in html
+    assert "s/image" in html
+    assert "mode differs: generate in runs 1-3; benchmark in run 4" in html
+
+
 def test_prompts_can_be_limited(tmp_path: Path) -> None:
     make_grid(tmp_path)
     assert page(tmp_path, limit=1).count("<article") == 1

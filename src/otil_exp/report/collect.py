@@ -65,7 +65,7 @@ class Run:
 
 
 def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
-    """The run folders at these paths or right below them, references first.
+    """The run folders at these paths or right below them, references first, then by method, ranks, k and refresh.
 
     Raises FileNotFoundError when there is none.
     """
@@ -75,7 +75,7 @@ def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
         looked = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
     found = [RunFolder(path) for path in unique]
-    return sorted(found, key=lambda folder: folder.record.get("method") != "reference")
+    return sorted(found, key=lambda folder: _order(folder.record))
 
 
 def collect(folders: Sequence[RunFolder]) -> list[Run]:
@@ -100,6 +100,12 @@ def collect(folders: Sequence[RunFolder]) -> list[Run]:
         return made[folder.path]
 
     return [read(folder) for folder in folders]
+
+
+def _order(record: dict[str, Any]) -> tuple[Any, ...]:
+    method, effective, topology = record.get("method", "?"), record.get("effective", {}), record.get("topology", {})
+    ranks = topology.get("world_size", 0), not topology.get("split_batch")
+    return method != "reference", method, *ranks, effective.get("k") or 0, effective.get("refresh_period") or 0
 
 
 def _config(folder: RunFolder) -> dict[str, Any]:

@@ -48,6 +48,12 @@ def model(run: Run) -> str:
     return f"{found.get('name')} ({found.get('source')}, {found.get('dtype')})"
 
 
+def commit(run: Run) -> str:
+    """Commit of the code in ten digits, with -dirty for changed files; none where it came from a wheel."""
+    found = str(run.record.get("git_commit") or "none")
+    return found[:10] + ("-dirty" if found.endswith("-dirty") else "")
+
+
 def numbers(runs: Sequence[Run]) -> str:
     """runs 1-3, 7"""
     spans: list[list[int]] = []
@@ -93,7 +99,7 @@ TIME_ASPECTS: dict[str, Aspect] = {
     "engine": lambda run: str(run.config.get("engine", {}).get("name")),
     "torch": _version("torch"),
     "diffusers": _version("diffusers"),
-    "commit": lambda run: str(run.record.get("git_commit"))[:10],
+    "commit": commit,
 }
 
 

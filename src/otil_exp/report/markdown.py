@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Cell, cells, columns
-from otil_exp.report.comparable import warnings
+from otil_exp.report.comparable import commit, warnings
 from otil_exp.report.page import shared_facts
 
 
 def result_page(runs: Sequence[Run]) -> str:
     """The page of these runs; text of theirs is escaped where Markdown or HTML would read it."""
-    commits = sorted({str(run.record["git_commit"])[:10] for run in runs if run.record.get("git_commit")})
+    commits = sorted({commit(run) for run in runs if run.record})
     ended = sorted(str(run.record["ended"])[:10] for run in runs if run.record.get("ended"))
     facts = [*shared_facts(runs), *([("commit", ", ".join(commits))] if commits else [])]
     name = ", ".join(dict.fromkeys(str(run.config.get("name", "runs")) for run in runs))

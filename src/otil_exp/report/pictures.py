@@ -73,7 +73,7 @@ def prompt_rows(runs: Sequence[Run], page_folder: Path, side: int, limit: int | 
     """
     wanted: dict[tuple[int, str, str, int], list[Run]] = {}
     for run in runs:
-        for prompt in run.prompts:
+        for prompt in run.prompts if run.config.get("mode") != "benchmark" else []:
             wanted.setdefault((prompt["index"], run.picture_key, prompt["text"], prompt["seed"]), []).append(run)
     chosen = sorted(wanted.items())[:limit]
     with ThreadPoolExecutor() as pool:

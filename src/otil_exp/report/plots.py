@@ -71,7 +71,8 @@ def tradeoff(runs: Sequence[Run], time: Column, quality: Column) -> str | None:
         for run, (x, y) in zip(drawn, points, strict=True):
             face = PAPER if time_doubt(run) else colours[run.method]
             axes.plot(x, y, "o", ms=9, mfc=face, mec=colours[run.method], mew=2, label=run.method, zorder=3)
-            axes.annotate(str(run.number), (x, y), (7, 6), textcoords="offset points", fontsize=9)
+            offset = (6, 6) if sorted(points).index((x, y)) % 2 else (6, -13)  # neighbours' numbers stay apart
+            axes.annotate(str(run.number), (x, y), offset, textcoords="offset points", fontsize=9)
         for x in references:
             axes.axvline(x, color=MUTED, ls=":", lw=1.4, label="reference (no loss)")
         _draw_front(axes, points, references, quality.better)
