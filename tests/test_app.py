@@ -103,6 +103,7 @@ def test_a_grid_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
         (("k=k7",), "k16"),
         (("device=cuda",), "device=cpu"),
         (("model=sdxl",), "model.dtype=float32"),
+        (("model=sdxl", "model.dtype=float32"), "fetch_models.py"),
         (("prompts=file",), "prompts.path=FILE"),
     ],
 )
@@ -237,3 +238,28 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.mark.ranks
+def test_ctrl_c_is_no_failure_and_scores_follow_a_reference_that_came_later(tmp_path: Path) -> None:
+    """Interrupted, run to its end, then compared with a reference that was made last."""
+    cell = (f"output_dir={tmp_path}", *SMALL, "metrics=pairwise")
+    otil = (*cell, "preset=otil", "topology=2gpu_nosplit", "prompts.limit=3")
+    job = subprocess.Popen([*OTIL, *otil], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    try:
+        wait_for_pictures(tmp_path, job, count=1)
+        job.send_signal(signal.SIGINT)
+        _, errors = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == 1
+    assert errors.strip().endswith("the same command goes on with what is missing")
+    assert "Traceback" not in errors
+    folder = folders(tmp_path)["otil"]
+    assert folder.record["status"] == "preempted"
+    assert otil_exp(*otil).returncode == 0
+    assert folder.metrics["ref/psnr"]["value"] is None
+    assert otil_exp(*cell, "preset=reference", "prompts.limit=3").returncode == 0
+    again = otil_exp(*otil)
+    assert "done already, skipped" in again.stdout
+    assert folder.metrics["ref/psnr"]["n"] == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,7 @@ def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed:
         ("naive_patch", ["groupnorm=exact", "groupnorm=upstream", "warmup_steps=2"]),
         ("otil", ["name=a", "name=b", "tracker=none", "metrics=none", "launch.collective_timeout_s=7"]),
         ("otil", ["k=k32", "k.budget=0.25"]),  # K = 128 blocks of 2 x 2 in 16 x 32 latent pixels; a quarter is 32
+        ("otil", ["preset.name=otil", "preset.name=mine"]),
         ("otil", ["refresh=never", "refresh.period=46"]),  # steps 5..49: the 46th after warm-up never comes
     ],
 )
@@ -76,3 +78,22 @@ def test_the_sweep_of_the_guide_has_eight_distinct_cells(composed: Compose) -> N
 def test_a_method_on_one_rank_is_the_reference_of_the_yaml(typed: Typed) -> None:
     assert typed("preset=reference").preset == REFERENCE
     assert effective(typed("preset=otil", "topology=1gpu")).preset == REFERENCE
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(composed: Compose) -> None:
+    with pytest.raises(ValueError, match="output_dir=/proc/nowhere cannot be written to"):
+        prepare(composed("device=cpu", "output_dir=/proc/nowhere"))
+
+
+def test_a_model_that_is_not_here_is_refused(
+    composed: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="launchers/fetch_models.py stabilityai/.* --variant fp16"):
+        prepare(composed("device=cpu", "model=sdxl", "model.dtype=float32"))
+    with pytest.raises(FileNotFoundError, match="--variant ''"):
+        prepare(
+            composed(
+                "device=cpu", "model=sdxl", "model.dtype=float32", "model.variant=null", f"model.source={tmp_path}"
+            )
+        )

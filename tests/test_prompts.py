@@ -36,7 +36,8 @@ def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
 def test_jsonl_and_partiprompts_tsv(tmp_path: Path) -> None:
     assert texts(file(tmp_path / "p.jsonl", '{"prompt": "a"}\n{"caption": "b"}\n')) == ["a", "b"]
     tsv = 'Prompt\tCategory\tChallenge\tNote\na "quoted" sign\tWorld\tBasic\t\n'
-    assert texts(file(tmp_path / "p.tsv", tsv))[0].startswith("a ")
+    assert texts(file(tmp_path / "p.tsv", tsv)) == ['a "quoted" sign']
+    assert texts(file(tmp_path / "p.csv", 'prompt,x\n"a vase, white",1\n')) == ["a vase, white"]
     assert texts(file(tmp_path / "q.tsv", "x\ty\nfirst\tsecond\n", column="y")) == ["second"]
 
 
@@ -64,6 +65,7 @@ def test_coco_takes_the_first_caption_of_each_image_by_image_id(tmp_path: Path) 
         ("p.txt", "a\n", {"limit": 0}, "prompts.limit=0"),
         ("p.txt", "a\n", {"shard": "2/2"}, "prompts.shard=0/4"),
         ("p.txt", "a\n", {"shard": "1/2"}, "only 1 prompts"),
+        ("p.txt", "a\n", {"shard": "\u00b2/3"}, "prompts.shard=0/4"),
     ],
 )
 def test_a_bad_file_is_refused_with_a_sentence(

@@ -44,6 +44,15 @@ MISTAKES = [
     (["device.threads=0"], "device.threads=0"),
     (["mode=benchmark", "benchmark.repeats=2"], "benchmark.repeats=3"),
     (["launch.collective_timeout_s=0"], "launch.collective_timeout_s"),
+    (["launch.collective_timeout_s=nan"], "launch.collective_timeout_s"),
+    (["guidance_scale=nan"], "guidance_scale=5"),
+    (["guidance_scale=inf"], "guidance_scale=5"),
+    (["height=-32"], "use height=64"),
+    (["name=''"], "name=sweep"),
+    (["name=a/b"], "name=sweep"),
+    (["name=.."], "name=sweep"),
+    (["preset.name=reference"], "use preset=reference"),
+    (["preset=reference", "preset.name=mine"], "use preset=reference"),
 ]
 
 

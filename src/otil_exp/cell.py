@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from otil_exp.config import DeviceKind, ExperimentConfig, to_plain
 from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
+from otil_exp.model_files import check_model
 from otil_exp.prompts import Prompt, load_prompts
 from otil_exp.run.folder import RunFolder
 from otil_exp.run.signature import signature
@@ -43,7 +45,7 @@ def prepare(composed: DictConfig) -> Cell:
     """Check a composed config and say where it runs.
 
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
-    weights of metrics that are not here.
+    weights of the model or of metrics that are not here.
     """
     typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
     assert isinstance(typed, ExperimentConfig)
@@ -51,7 +53,20 @@ def prepare(composed: DictConfig) -> Cell:
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
     check_weights(config.metrics)
+    check_model(config.model)
     prompts = load_prompts(config.prompts, config.seed)
     what = effective(config)
-    folder = RunFolder(Path(config.output_dir).expanduser().absolute() / config.name / signature(what, prompts))
+    folder = RunFolder(_grid_folder(config) / signature(what, prompts))
     return Cell(composed=to_plain(config), effective=what, prompts=prompts, folder=folder)
+
+
+def _grid_folder(config: ExperimentConfig) -> Path:
+    """The folder of the grid, made if need be. Raises ValueError where it cannot be written to."""
+    path = Path(config.output_dir).expanduser().absolute() / config.name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"output_dir={config.output_dir} cannot be written to ({error}): use another one") from error
+    if not os.access(path, os.W_OK):
+        raise ValueError(f"output_dir={config.output_dir}: {path} is read-only for you; use another one")
+    return path

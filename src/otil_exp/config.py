@@ -103,7 +103,7 @@ class PromptSource(StrEnum):
     shapes = "shapes"
     """Captions of random scenes in the words the shapes model knows."""
     file = "file"
-    """A text file (one a line), JSONL or TSV at prompts.path."""
+    """A text file (one a line), JSONL, TSV or CSV at prompts.path."""
     coco = "coco"
     """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
 
@@ -177,7 +177,7 @@ class KConfig:
     """Budget of methods that select blocks; ignored by the others."""
 
     budget: float = MISSING
-    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1; .inf sends all."""
+    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1, infinite: all."""
 
 
 @dataclass

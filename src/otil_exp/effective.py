@@ -19,9 +19,9 @@ from otil_exp.config import (
     TopologyConfig,
 )
 from otil_exp.exchange import resolve_budget
-from otil_exp.validate import grid_of, topology_of
+from otil_exp.validate import REFERENCE_NAME, grid_of, topology_of
 
-REFERENCE = PresetConfig(name="reference", parallelism=Parallelism.none)
+REFERENCE = PresetConfig(name=REFERENCE_NAME, parallelism=Parallelism.none)
 """One process, whatever method was asked for on one rank."""
 
 BATCH_SPLIT = PresetConfig(name="batch_split", parallelism=Parallelism.patch, sync_mode=SyncMode.full_sync)

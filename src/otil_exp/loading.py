@@ -20,6 +20,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProject
 from transformers.utils import logging as transformers_logging
 
 from otil_exp.config import ModelConfig, Scheduler
+from otil_exp.model_files import missing_model
 from otil_exp.shapes import PIPELINE_FOLDER
 
 RANDOM_SEED = 0
@@ -68,11 +69,7 @@ def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipe
             local_files_only=True,
         )
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"model.source={model.source} (variant {model.variant}) is neither a local pipeline folder nor in the "
-            f"cache: run `python launchers/fetch_models.py {model.source} --variant {model.variant}` on a machine with "
-            f"internet, or use model.source=FOLDER ({type(error).__name__}: {error})"
-        ) from error
+        raise missing_model(model, f"{type(error).__name__}: {error}") from error
 
 
 _SDXL_UNET: dict[str, Any] = {

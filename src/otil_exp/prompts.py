@@ -1,4 +1,4 @@
-"""Prompt sets: from the config, a file (text, JSONL, TSV), COCO captions, or random scenes of the shapes model."""
+"""Prompt sets: from the config, a file (text, JSONL, TSV, CSV), COCO captions, or random scenes of the shapes model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -55,7 +56,7 @@ def load_prompts(config: PromptsConfig, seed: int) -> list[Prompt]:
 
 def _shard(text: str) -> tuple[int, int]:
     which, _, of = text.partition("/")
-    if not (which.isdigit() and of.isdigit() and int(which) < int(of)):
+    if not (which.isdecimal() and of.isdecimal() and int(which) < int(of)):
         raise ValueError(f"prompts.shard={text}: use i/n with 0 <= i < n, such as prompts.shard=0/4")
     return int(which), int(of)
 
@@ -75,8 +76,10 @@ def _from_file(config: PromptsConfig) -> list[str]:
     suffix = Path(str(config.path)).suffix.lower()
     if suffix in (".jsonl", ".json"):
         return [_pick(_row(line, config), config) for line in text.splitlines() if line.strip()]
-    if suffix == ".tsv":
-        return [_pick(row, config) for row in csv.DictReader(text.splitlines(), delimiter="\t")]
+    if suffix == ".tsv":  # quotes are part of a prompt there, as PartiPrompts has it
+        return [_pick(row, config) for row in csv.DictReader(StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)]
+    if suffix == ".csv":
+        return [_pick(row, config) for row in csv.DictReader(StringIO(text))]
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -88,7 +91,7 @@ def _from_coco(config: PromptsConfig) -> list[str]:
         for annotation in annotations:
             entry = (annotation["id"], annotation["caption"].strip())
             first[annotation["image_id"]] = min(first.get(annotation["image_id"], entry), entry)
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
         ) from error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import PurePath
+
 from otil_exp.config import (
     VAE_FACTOR,
     DeviceKind,
@@ -18,6 +21,9 @@ from otil_exp.metrics.extractors import LOADERS
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
 from otil_exp.topology import Topology
 
+REFERENCE_NAME = "reference"
+"""Name of the one method that is one process; runs are compared with it by this name."""
+
 ROWS_PER_SLICE = 32
 """Pixel rows a slice is a multiple of: 8 pixels a latent row, 4 latent rows through two halvings (facts: silently
 wrong pictures otherwise, 720x1280 on 2 slices among them)."""
@@ -26,6 +32,7 @@ wrong pictures otherwise, 720x1280 on 2 slices among them)."""
 def validate(config: ExperimentConfig) -> None:
     """Raise ValueError, with what to type, if values of the config contradict each other."""
     topology = topology_of(config)
+    _check_name(config)
     _check_preset(config)
     _check_guidance(config)
     _check_steps(config)
@@ -51,6 +58,21 @@ def grid_of(config: ExperimentConfig, topology: Topology) -> BlockGrid:
         rows=config.height // VAE_FACTOR // topology.slices,
         width=config.width // VAE_FACTOR,
         block_size=config.preset.transmit.block_size,
+    )
+
+
+def _check_name(config: ExperimentConfig) -> None:
+    alone = PurePath(config.name).parts == (config.name,) and config.name not in (".", "..")
+    reference = config.preset.parallelism is Parallelism.none
+    _refuse(
+        [
+            (not alone, f"name={config.name}: use the name of one folder below output_dir, such as name=sweep"),
+            (
+                (config.preset.name == REFERENCE_NAME) != reference,
+                f"preset.name={config.preset.name} with preset.parallelism={config.preset.parallelism.name}: "
+                f"{REFERENCE_NAME} is the one process that others are compared with; use preset={REFERENCE_NAME}",
+            ),
+        ]
     )
 
 
@@ -109,7 +131,10 @@ def _check_guidance(config: ExperimentConfig) -> None:
     spread = config.preset.parallelism is not Parallelism.none and topology.world_size > 1
     _refuse(
         [
-            (scale < 1, f"guidance_scale={scale}: use 1 (no guidance) or more, such as guidance_scale=5"),
+            (
+                not (1 <= scale < math.inf),
+                f"guidance_scale={scale}: use 1 (no guidance) or more, such as guidance_scale=5",
+            ),
             (
                 scale == 1 and topology.split_batch and spread,
                 "guidance_scale=1 turns guidance off, so there are no two halves to split: use "
@@ -127,7 +152,8 @@ def _check_steps(config: ExperimentConfig) -> None:
             (warmup < 0, f"warmup_steps={warmup}: steps 0..warmup_steps are synchronous; use 0 or more"),
             (
                 warmup >= steps,
-                f"warmup_steps={warmup} with num_inference_steps={steps}: warm-up must end before the last step; use "
+                f"warmup_steps={warmup} with num_inference_steps={steps}: steps 0..warmup_steps are to be "
+                f"among them; use "
                 f"warmup_steps={max(steps - 1, 0)} or less, or num_inference_steps={warmup + 1} or more",
             ),
             (period < 0, f"refresh.period={period}: use 0 (never) or a number of steps, such as refresh=every10"),
@@ -149,7 +175,7 @@ def _check_size(config: ExperimentConfig, topology: Topology) -> None:
             else "is not a multiple of 8"
         )
         below, above = value // unit * unit, (value // unit + 1) * unit
-        near = f"{name}={above}" if below <= 0 else f"{name}={below} or {name}={above}"
+        near = f"{name}={max(above, unit)}" if below <= 0 else f"{name}={below} or {name}={above}"
         _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
 
 
@@ -225,7 +251,10 @@ def _check_benchmark(config: ExperimentConfig) -> None:
             ),
             (benchmark.warmup_images < 0, "benchmark.warmup_images must be 0 or more"),
             (benchmark.drop_extremes < 0, "benchmark.drop_extremes must be 0 or more"),
-            (config.launch.collective_timeout_s <= 0, "launch.collective_timeout_s must be above 0, in seconds"),
+            (
+                not (0 < config.launch.collective_timeout_s < math.inf),
+                "launch.collective_timeout_s must be above 0, in seconds",
+            ),
         ]
     )
 

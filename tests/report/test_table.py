@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from otil_exp.report.table import summary
+from otil_exp.report.variants import variants
 from otil_exp.run.folder import RunFolder
 
 
@@ -54,3 +55,21 @@ def test_times_of_a_shared_gpu_are_called_meaningless(tmp_path: Path) -> None:
 
 def test_a_cell_that_never_started_is_missing(tmp_path: Path) -> None:
     assert "missing" in shown(RunFolder(tmp_path / "d"))
+
+
+def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    folders = [RunFolder(tmp_path / mode) for mode in ("stale_gn", "sync_gn")]
+    for folder in folders:
+        folder.update_record(status="done", method="distrifusion", topology={"world_size": 4}, effective={"k": None})
+        preset = {"name": "distrifusion", "sync_mode": folder.path.name, "split_scheme": None}
+        folder.write_config({"name": folder.path.name, "preset": preset, "height": 256})
+    assert variants(folders) == ["sync_mode=stale_gn", "sync_mode=sync_gn"]
+    assert variants(folders[:1]) == [""]
+
+
+def test_a_benchmark_shows_its_time_for_a_whole_image(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "e")
+    folder.update_record(status="done", method="otil")
+    assert "s/image" not in shown(folder)
+    folder.update_metrics({"latency/image_s": {"value": 1.2345}})
+    assert "1.234" in shown(folder)

@@ -21,7 +21,7 @@ def test_cost_counts_steps_after_warm_up_and_forgets_the_first_picture() -> None
         *[row(rank, 1, 0, "warmup", 30, 4000, 1) for rank in (0, 1)],
         *[row(rank, 1, 1, "steady", 10 + rank, 100 + rank, 3) for rank in (0, 1)],
     ]
-    values = {key: metric["value"] for key, metric in cost_metrics(rows).items()}
+    values = {key: metric["value"] for key, metric in cost_metrics(rows, warm=False).items()}
     assert values == {
         "latency/step_ms": 10,
         "latency/step_ms_all": 20,
@@ -35,3 +35,15 @@ def test_latency_drops_the_extremes_and_keeps_the_samples() -> None:
     latency = image_latency([5.0, 1.0, 2.0, 3.0, 100.0], drop_extremes=1)
     assert latency["value"] == pytest.approx(10 / 3)
     assert (latency["n"], latency["dropped"], latency["samples"]) == (3, 2, [5.0, 1.0, 2.0, 3.0, 100.0])
+
+
+def test_a_refresh_counts_as_often_as_it_happens() -> None:
+    """Nine steady steps of 10 ms and a refresh of 100: 19 ms a step, not the 10 of the median."""
+    rows = [row(0, 0, i, "refresh" if i == 9 else "steady", 100 if i == 9 else 10, 0, 0) for i in range(10)]
+    assert cost_metrics(rows, warm=True)["latency/step_ms"]["value"] == 19
+
+
+def test_a_run_that_is_all_warm_up_has_no_step_after_it() -> None:
+    metrics = cost_metrics([row(0, 0, 0, "warmup", 5, 100, 1)], warm=True)
+    assert (metrics["latency/step_ms"]["value"], metrics["latency/step_ms"]["n"]) == (None, 0)
+    assert metrics["latency/step_ms_all"]["value"] == 5

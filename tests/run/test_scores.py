@@ -14,7 +14,7 @@ from PIL import Image
 from otil_exp.config import MetricsConfig
 from otil_exp.run.folder import RunFolder, StepRow
 from otil_exp.run.reference import find_reference
-from otil_exp.run.scores import Share, score_run
+from otil_exp.run.scores import Share, is_scored, score_run
 
 SIDE = 64
 ALL = MetricsConfig(
@@ -132,3 +132,25 @@ def test_one_picture_has_no_set_distance_and_no_error(tmp_path: Path) -> None:
     metrics = score(run_folder(tmp_path / "run", "otil", noise, pictures=1), ALL)
     assert metrics["frechet_shapes/orig"]["value"] is None
     assert metrics["ref/psnr"]["standard_error"] is None
+
+
+def test_a_broken_run_beside_this_one_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "record.json").write_text('{"status": "do')
+    run_folder(tmp_path / "ref", "reference", noise)
+    folder = run_folder(tmp_path / "run", "otil", noise)
+    reference = find_reference(folder)
+    assert reference is not None
+    assert reference.path.name == "ref"
+
+
+def test_scores_are_asked_for_again_when_the_reference_or_the_metrics_change(tmp_path: Path) -> None:
+    folder, psnr = run_folder(tmp_path / "run", "otil", noise), MetricsConfig(psnr=True)
+    assert not is_scored(folder, psnr)
+    score(folder, psnr)
+    assert is_scored(folder, psnr)
+    assert not is_scored(folder, MetricsConfig(psnr=True, ssim=True))
+    run_folder(tmp_path / "ref", "reference", noise)
+    assert not is_scored(folder, psnr)
+    score(folder, psnr)
+    assert is_scored(folder, psnr)

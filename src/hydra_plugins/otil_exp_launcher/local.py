@@ -1,13 +1,13 @@
 """hydra/launcher=local: the cells of a grid one after the other on this machine, each distinct one once."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
-from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, open_dict
 
 
@@ -51,6 +51,9 @@ class LocalLauncher(BasicLauncher):
             returns |= dict.fromkeys(same, result)
         shown: list[Cell] = [cells[same[0]] for same in order]
         console.print(summary([cell.folder for cell in shown]))
+        failed = [same[0] for same in order if returns[same[0]].status is not JobStatus.COMPLETED]
+        if failed:
+            sys.exit(f"{len(failed)} of {len(order)} cells failed: {', '.join(f'#{i}' for i in failed)}")
         return [returns[i] for i in range(len(cells))]
 
     def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
@@ -66,9 +69,7 @@ class LocalLauncher(BasicLauncher):
         from otil_exp.cell import prepare
 
         if len(configs) > 1 and "WORLD_SIZE" in os.environ:
-            raise CompactHydraException(
-                "a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun"
-            )
+            sys.exit("a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun")
         cells, mistakes = [], []
         for config, overrides in zip(configs, job_overrides, strict=True):
             try:
@@ -79,7 +80,7 @@ class LocalLauncher(BasicLauncher):
             except (ValueError, FileNotFoundError) as error:
                 mistakes.append(f"{' '.join(filter_overrides(overrides))}: {error}")
         if mistakes:
-            raise CompactHydraException("nothing was started:\n" + "\n".join(mistakes))
+            sys.exit("nothing was started:\n" + "\n".join(mistakes))
         return cells
 
     def _run(self, config: DictConfig) -> JobReturn:

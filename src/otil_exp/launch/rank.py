@@ -49,6 +49,8 @@ def main(folder: Path) -> None:
     leave_when_told()
     sys.argv = job.argv
     os.environ["OMP_NUM_THREADS"] = str(job.threads)  # read when torch is loaded
+    # Threads that spin while they wait take the core from the one they wait for, where other processes run too.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     log = _prepare_output(job, rank)
     try:
         result = _call(job)

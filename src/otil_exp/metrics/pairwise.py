@@ -12,7 +12,7 @@ from PIL import Image
 from otil_exp.metrics.repeatable import repeatable
 
 PSNR_CAP_DB = 100.0
-"""PSNR of identical pictures, which is infinite, enters means as this."""
+"""Largest PSNR that enters means, in dB; that of identical pictures is infinite."""
 
 ROUNDING = 1e-3
 """Values may leave [0, 1] by this much, about a quarter of a grey level."""

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from otil_exp.report.variants import variants
 from otil_exp.run.folder import RunFolder
 
 
@@ -24,25 +25,27 @@ def _table(folders: Sequence[RunFolder]) -> Table:
     )
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
-    for header in ("ms/step", "MB/step", "PSNR dB", "seam", "status"):
+    timed = any("latency/image_s" in folder.metrics for folder in folders)
+    for header in ("ms/step", *["s/image"] * timed, "MB/step", "PSNR dB", "seam", "status"):
         table.add_column(header, justify="right")
-    for folder in folders:
-        table.add_row(*_row(folder))
+    for folder, variant in zip(folders, variants(folders), strict=True):
+        table.add_row(*_row(folder, variant, timed))
     return table
 
 
-def _row(folder: RunFolder) -> list[str]:
+def _row(folder: RunFolder, variant: str, timed: bool) -> list[str]:
     record, metrics = folder.record, folder.metrics
     effective, topology = record.get("effective", {}), record.get("topology", {})
     split = " split" if topology.get("split_batch") else ""
     traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
     psnr = "-" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
     return [
-        str(record.get("method", "?")),
+        f"{record.get('method', '?')} {variant}".strip(),
         f"{topology.get('world_size', '?')}{split}",
         str(effective.get("k") or "-"),
         str(effective.get("refresh_period") or "-"),
         _number(metrics, "latency/step_ms", 1, ".1f"),
+        *[_number(metrics, "latency/image_s", 1, ".3f")] * timed,
         traffic,
         psnr,
         _number(metrics, "ref/step_levels", 1, ".2f"),

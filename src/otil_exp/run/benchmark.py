@@ -36,7 +36,10 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
         rows += gather_rows(pipeline, prompt.index, generated, repeat)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
-        folder.update_metrics(cost_metrics(rows) | {"latency/image_s": image_latency(samples, settings.drop_extremes)})
+        folder.update_metrics(
+            cost_metrics(rows, warm=settings.warmup_images > 0)
+            | {"latency/image_s": image_latency(samples, settings.drop_extremes)}
+        )
 
 
 def image_latency(samples: list[float], drop_extremes: int) -> dict[str, Any]:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from otil_exp.metrics.summary import entry
 from otil_exp.run.folder import StepRow
 
 
-def cost_metrics(rows: list[StepRow]) -> dict[str, Any]:
-    """Time and traffic of a step after warm-up, and of all steps; rank 0's time, the ranks' mean of bytes.
+def cost_metrics(rows: list[StepRow], warm: bool) -> dict[str, Any]:
+    """Time and traffic of a step after warm-up (steady, refresh and final ones), and of all steps.
 
-    The first picture is left out of times where there are others: it pays for caches and allocations.
+    Means, so that a refresh counts as often as it happens; rank 0's time, all ranks' bytes. warm: whether untimed
+    images ran before; if not, the first picture is left out of times where there are others, as it pays for caches.
     """
     pictures = sorted({(row.prompt, row.repeat) for row in rows})
-    timed = [row for row in rows if row.rank == 0 and ((row.prompt, row.repeat) != pictures[0] or len(pictures) == 1)]
+    cold = set() if warm or len(pictures) == 1 else {pictures[0]}
+    timed = [row for row in rows if row.rank == 0 and (row.prompt, row.repeat) not in cold]
     after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
     return {
-        "latency/step_ms": entry(median([row.ms for row in timed_after]), "ms", len(timed_after)),
-        "latency/step_ms_all": entry(fmean([row.ms for row in timed]), "ms", len(timed)),
-        "traffic/bytes_sent_per_step": entry(fmean([row.bytes_sent for row in after]), "B", len(after)),
-        "traffic/bytes_sent_per_step_all": entry(fmean([row.bytes_sent for row in rows]), "B", len(rows)),
-        "traffic/collectives_per_step": entry(fmean([row.collectives for row in after]), "1", len(after)),
+        "latency/step_ms": _mean([row.ms for row in timed_after], "ms"),
+        "latency/step_ms_all": _mean([row.ms for row in timed], "ms"),
+        "traffic/bytes_sent_per_step": _mean([row.bytes_sent for row in after], "B"),
+        "traffic/bytes_sent_per_step_all": _mean([row.bytes_sent for row in rows], "B"),
+        "traffic/collectives_per_step": _mean([row.collectives for row in after], "1"),
     }
+
+
+def _mean(values: Sequence[float], unit: str) -> dict[str, Any]:
+    """Mean with its count; no value where there was nothing, such as steps after a warm-up that fills the run."""
+    return entry(fmean(values) if values else None, unit, len(values))

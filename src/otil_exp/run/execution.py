@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from otil_exp.config import ExperimentConfig, Mode
+from otil_exp.config import ExperimentConfig, Mode, to_plain
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.benchmark import benchmark
@@ -21,11 +21,14 @@ from otil_exp.run.signature import picture_key, signature
 from otil_exp.topology import RankContext, Topology, join, leave
 
 
-def execute(effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt], path: str) -> None:
+def execute(
+    effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt], path: str, hosted: bool
+) -> None:
     """Run one cell on this rank: the entry point of every process of a job.
 
-    effective: what is run; composed: what the user composed, for config.yaml; path: the run folder.
-    Raises what went wrong on this rank, after noting it in the record: under torchrun or a scheduler nobody else would.
+    effective: what is run; composed: what the user composed, for config.yaml; path: the run folder; hosted: others
+    (torchrun, a scheduler) started the ranks, so nobody else notes which one failed.
+    Raises what went wrong on this rank.
     """
     topology = Topology(world_size=effective.topology.world_size, split_batch=effective.topology.split_batch)
     folder = RunFolder(Path(path))
@@ -39,8 +42,8 @@ def execute(effective: ExperimentConfig, composed: dict[str, Any], prompts: list
         if ranks.is_main:
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
         leave()
-    except BaseException as error:
-        if folder.record.get("status") == "running":  # who fails next may do so because of the first
+    except Exception as error:
+        if hosted and folder.record.get("status") == "running":  # who fails next may do so because of the first
             message = f"{type(error).__name__}: {error}"
             note_failure(folder, int(os.environ.get("RANK", 0)), message, traceback.format_exc())
         raise
@@ -55,6 +58,7 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         picture_key=picture_key(effective),
         method=effective.preset.name,
         effective=_effective_facts(effective),
+        engine=effective.engine.name.name,
         topology={"world_size": effective.topology.world_size, "split_batch": effective.topology.split_batch},
         device=effective.device.kind.name,
         times_meaningless=_times_meaningless(effective),
@@ -77,6 +81,7 @@ def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
         "warmup_steps": effective.warmup_steps if effective.warmup_steps >= 0 else None,
         "groupnorm": effective.groupnorm.name,
         "cfg_repair": effective.preset.cfg_repair,
+        "preset": to_plain(effective)["preset"],
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
 from pathlib import Path
@@ -35,6 +37,10 @@ class StepRow:
     """Which repetition of mode=benchmark."""
 
 
+class BrokenFolderError(ValueError):
+    """A file of a run folder that something else than this program cut or changed."""
+
+
 class RunFolder:
     """One run's files. Finished ones are never overwritten; shared ones are written by one process at a time."""
 
@@ -48,6 +54,17 @@ class RunFolder:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running this cell meanwhile. Raises ValueError if one does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(f"{self.path} is being run by another process: wait for it, or stop it") from error
+            yield
 
     @property
     def finished(self) -> bool:
@@ -112,7 +129,12 @@ class RunFolder:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         path = self.path / name
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise BrokenFolderError(f"{path} is not whole ({error}): delete {self.path} to run it again") from error
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"

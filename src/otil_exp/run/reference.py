@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run.folder import BrokenFolderError, RunFolder
+
+log = logging.getLogger(__name__)
 
 MISSING = (
     "no finished reference run beside this one: run the same command with preset=reference, then otil-exp-evaluate"
@@ -18,7 +21,11 @@ def find_reference(folder: RunFolder) -> RunFolder | None:
         return None
     for path in sorted(folder.path.parent.iterdir()):
         beside = RunFolder(path)
-        record = beside.record
+        try:
+            record = beside.record
+        except BrokenFolderError as error:
+            log.warning("no reference: %s", error)
+            continue
         if record.get("method") != "reference" or record.get("picture_key") != own["picture_key"]:
             continue
         if beside.finished and beside.images.exists() and _covers(record, own):

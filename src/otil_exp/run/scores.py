@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,7 +71,19 @@ def score_run(
     truth = _truth(scorers, share, record, config)
     if share.rank == 0:
         scored = summarise(scorers, scores, boundaries, truth)
-        folder.update_metrics(cost_metrics(folder.read_steps()) | scored | _what_is_missing(folder, settings, scores))
+        folder.update_record(scored_with=_basis(settings, reference))
+        folder.update_metrics(
+            cost_metrics(folder.read_steps(), warm=False) | scored | _what_is_missing(folder, settings, scores)
+        )
+
+
+def is_scored(folder: RunFolder, settings: MetricsConfig) -> bool:
+    """Whether a run has the asked scores, against the reference run that is there now."""
+    return folder.record.get("scored_with") == _basis(settings, find_reference(folder))
+
+
+def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:
+    return asdict(settings) | {"reference": reference and reference.path.name}
 
 
 def _boundaries(config: dict[str, Any], record: dict[str, Any]) -> Boundaries:

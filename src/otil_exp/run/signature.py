@@ -17,8 +17,9 @@ PICTURE_KEYS = ("model", "height", "width", "num_inference_steps", "guidance_sca
 
 
 def signature(effective: ExperimentConfig, prompts: list[Prompt]) -> str:
-    """12 hex digits over the effective config and the prompts with their seeds."""
+    """12 hex digits over the effective config and the prompts with their seeds; what a method is called counts not."""
     plain = {key: value for key, value in to_plain(effective).items() if key not in IGNORED}
+    plain["preset"] = {key: value for key, value in plain["preset"].items() if key != "name"}
     used = prompts if effective.mode is Mode.generate else prompts[:1]
     return _digest(plain | {"prompts": [[prompt.index, prompt.text, prompt.seed] for prompt in used]})
 
