@@ -146,3 +146,14 @@ def test_balanced_sends_only_statistics_and_the_noise_prediction(typed: Typed) -
     assert norms > 10
     assert silent[0].steps[3].traffic.collectives == 3
     assert 3 * 8192 < steady.bytes_sent < 3 * 8192 + norms * 1024
+
+
+@pytest.mark.ranks
+def test_methods_leave_the_reference_in_the_order_of_what_they_exchange(typed: Typed) -> None:
+    """Four slices: full_sync, distrifusion, otil, guide, naive_patch (benchmarks/shapes_quality.md, ten pictures)."""
+    prompt, steps = "a large red circle on the left of a sky gradient", ("num_inference_steps=12", "warmup_steps=2")
+    [[reference]] = run_pipelines([typed("preset=reference", *steps)], prompt)
+    presets = ("full_sync", "distrifusion", "otil", "guide", "naive_patch")
+    configs = [typed(f"preset={preset}", "topology=4gpu_nosplit", "refresh=never", *steps) for preset in presets]
+    distances = [distance(results, reference.latents) for results in run_pipelines(configs, prompt)]
+    assert distances == sorted(distances)
