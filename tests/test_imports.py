@@ -24,6 +24,16 @@ FORBIDDEN = {
     "report": ("torch.distributed", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
     "launch": ("otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "hydra"),
     "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cell", "hydra"),
+    "tracking": (
+        "torch",
+        "hydra",
+        "otil_exp.launch",
+        "otil_exp.pipeline",
+        "otil_exp.upstream",
+        "otil_exp.run.benchmark",
+        "otil_exp.run.execution",
+        "otil_exp.run.generation",
+    ),
     "topology.py": ("otil_exp.",),
     "config.py": ("torch", "otil_exp."),
 }
@@ -78,6 +88,15 @@ def test_only_the_pipeline_imports_upstream() -> None:
         if "upstream" not in path.parts and any(name.startswith("otil_exp.upstream") for name in imports(path))
     }
     assert users == {"pipeline.py"}
+
+
+def test_wandb_is_loaded_only_by_those_who_asked_for_it() -> None:
+    heavy = {"otil_exp.tracking.wandb_run", "otil_exp.tracking.dashboard"}
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(["otil_exp", *path.relative_to(SOURCE).with_suffix("").parts])
+        if name not in heavy:
+            assert not [i for i in imports(path) if i.split(".")[0] in ("wandb", "wandb_workspaces")], path
+            assert heavy.isdisjoint(imports(path, top_level_only=True)), path
 
 
 def test_the_app_loads_heavy_modules_late() -> None:

@@ -108,6 +108,15 @@ class PromptSource(StrEnum):
     """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
 
 
+class TrackerKind(StrEnum):
+    none = "none"
+    """Run folders only."""
+    wandb = "wandb"
+    """W&B; offline where no key is set or the server does not answer in time."""
+    wandb_offline = "wandb_offline"
+    """W&B's files in the run folder, for `wandb sync` later."""
+
+
 class Against(StrEnum):
     """What a block is compared with to score how much it changed."""
 
@@ -292,8 +301,23 @@ class MetricsConfig:
 class TrackerConfig:
     """Where runs are logged besides the run folder."""
 
-    name: str = "none"
-    """none."""
+    name: TrackerKind = TrackerKind.none
+    """none, wandb or wandb_offline."""
+
+    project: str = "otil_exp"
+    """W&B project."""
+
+    entity: str | None = None
+    """W&B user or team; null is the key's own."""
+
+    pictures: int = 32
+    """Pictures of so many prompts are logged, the first ones; all stay files."""
+
+    init_timeout_s: float = 20.0
+    """Seconds in which the server must answer, else the run is logged offline; the other ranks may wait as long."""
+
+    finish_timeout_s: float = 60.0
+    """Seconds that uploading may take at the end; what is left stays on disk for `wandb sync`."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
 from otil_exp.run.signature import picture_key, signature
 from otil_exp.topology import RankContext, Topology, join, leave
+from otil_exp.tracking import tracked
 
 
 def execute(
@@ -36,12 +37,15 @@ def execute(
         ranks = join(topology, effective.device.kind.name, effective.launch.collective_timeout_s)
         if ranks.is_main:
             _begin(folder, effective, composed, prompts)
-        with build_pipeline(effective, ranks) as pipeline:
-            run = generate if effective.mode is Mode.generate else benchmark
-            run(pipeline, prompts, folder)
-        if ranks.is_main:
-            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
-        leave()
+        with tracked(effective, folder, ranks.is_main) as tracker:
+            with build_pipeline(effective, ranks) as pipeline:
+                if effective.mode is Mode.generate:
+                    generate(pipeline, prompts, folder, tracker)
+                else:
+                    benchmark(pipeline, prompts, folder)
+            if ranks.is_main:
+                folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+            leave()
     except Exception as error:
         if hosted and folder.record.get("status") == "running":  # who fails next may do so because of the first
             message = f"{type(error).__name__}: {error}"

@@ -17,13 +17,14 @@ from otil_exp.prompts import Prompt
 from otil_exp.run.folder import RunFolder, StepRow
 from otil_exp.run.scores import Share, score_run
 from otil_exp.topology import RankContext
+from otil_exp.tracking import Tracker
 
 
 class BadPictureError(RuntimeError):
     """A picture that is constant or not finite: the run failed, whatever its score would be."""
 
 
-def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:
+def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, tracker: Tracker) -> None:
     """Make the missing pictures of a run, one after the other; rank 0 writes them and the steps of all ranks.
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
@@ -35,10 +36,13 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -
         for prompt in missing:
             bar.begin(prompt)
             generated = pipeline(prompt.text, prompt.seed, decode=pipeline.ranks.is_main, on_step=bar.step)
-            rows += gather_rows(pipeline, prompt.index, generated)
+            new = gather_rows(pipeline, prompt.index, generated)
+            rows += new
             if pipeline.ranks.is_main:
                 folder.write_steps(rows)
                 _keep_picture(folder, prompt, generated)
+                tracker.steps(new)
+                tracker.picture(prompt)
             bar.done()
     _meet(pipeline)  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)

@@ -1,0 +1,38 @@
+"""metrics.json and steps.csv as what W&B shows at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from otil_exp.run.folder import StepRow
+
+
+def values(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """The value of every metric under its own key."""
+    return {key: entry["value"] for key, entry in metrics.items()}
+
+
+def per_prompt(prompts: Sequence[dict[str, Any]], metrics: dict[str, Any]) -> tuple[list[str | int], list[list[Any]]]:
+    """Columns and rows of a table: a prompt a row, a score of single pictures a column (mean over its seams)."""
+    scores = {key: entry["per_image"] for key, entry in metrics.items() if entry.get("per_image")}
+    rows = [
+        [prompt["index"], prompt["text"], prompt["seed"]]
+        + [_mean(per_image.get(f"{prompt['index']:02d}")) for per_image in scores.values()]
+        for prompt in prompts
+    ]
+    return ["prompt", "text", "seed", *scores], rows
+
+
+def histograms(rows: Sequence[StepRow]) -> dict[str, list[float]]:
+    """Milliseconds of rank 0's steps, by kind."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.rank == 0:
+            found.setdefault(row.kind, []).append(row.ms)
+    return found
+
+
+def _mean(score: float | list[float] | None) -> float | None:
+    return fmean(score) if isinstance(score, list) else score

@@ -1,0 +1,54 @@
+"""A run folder made by hand, as two ranks of `balanced` over two prompts would leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+from PIL import Image
+
+from otil_exp.app import conf_folder
+from otil_exp.cell import Cell, prepare
+from otil_exp.config import register_schema
+from otil_exp.metrics.summary import entry
+from otil_exp.run.execution import _begin
+from otil_exp.run.folder import StepRow
+
+KINDS = ("warmup", "steady", "final")
+
+
+def begun(root: Path, *overrides: str) -> Cell:
+    """A cell whose record says running."""
+    register_schema()
+    small = ("device=cpu", "topology=2gpu_nosplit", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=2")
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        composed = compose("config", ["preset=balanced", *small, "name=t", f"output_dir={root}", *overrides])
+    cell = prepare(composed)
+    _begin(cell.folder, cell.effective, cell.composed, cell.prompts)
+    return cell
+
+
+def rows_of(prompt: int) -> list[StepRow]:
+    """Rank 1 is slower by 1 ms and sends 10 bytes more."""
+    return [
+        StepRow(rank, prompt, step, kind, 100.0 * prompt + 10 * step + rank, 1000 * step + 10 * rank, step)
+        for rank in (0, 1)
+        for step, kind in enumerate(KINDS)
+    ]
+
+
+def write_picture(cell: Cell, prompt: int) -> None:
+    pixels = np.random.default_rng(prompt).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+    cell.folder.write_image(prompt, Image.fromarray(pixels))
+
+
+def write_results(cell: Cell) -> None:
+    cell.folder.write_steps(rows_of(0) + rows_of(1))
+    cell.folder.update_metrics(
+        {
+            "latency/step_ms": entry(110.5, "ms", 4),
+            "ref/psnr": entry(None, "dB", 0, missing="no reference"),
+            "seam/step_z": entry(2.0, "1", 2, per_image={"00": [1.0, 3.0], "01": [2.0]}),
+        }
+    )

@@ -1,0 +1,177 @@
+"""A run logged offline, read back with wandb's own command and held against the run folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_run import begun, rows_of, write_picture, write_results
+from wandb_files import Logged, read, runs_of
+
+from otil_exp.cell import Cell
+from otil_exp.tracking import NoTracker, tracked
+from otil_exp.tracking.keys import KEYS
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a machine where nobody has logged in."""
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def run(cell: Cell, prompts: tuple[int, ...] = (0, 1)) -> None:
+    """A job that makes these pictures."""
+    with tracked(cell.effective, cell.folder, is_main=True) as tracker:
+        for prompt in prompts:
+            write_picture(cell, prompt)
+            tracker.steps(rows_of(prompt))
+            tracker.picture(cell.prompts[prompt])
+        write_results(cell)
+
+
+def only(cell: Cell) -> Logged:
+    [path] = runs_of(cell.folder)
+    return read(path)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a user is told: wandb itself is silent on the terminal."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("otil_exp")]
+
+
+def test_a_run_is_logged_under_documented_keys_alone(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    run(cell)
+    logged = only(cell)
+    metrics = cell.folder.metrics
+    undocumented = [n for n in logged.names if n not in metrics and not any(key.matches(n) for key in KEYS)]
+    assert not undocumented
+    families = {key.name for key in KEYS if any(key.matches(name) for name in logged.names)}
+    assert families == {key.name for key in KEYS} - {
+        "difference/<prompt>",
+        "seam_profile/columns/<prompt>_table",
+        "failure/error",
+    }
+    assert {key: logged.summary.get(key) for key in metrics} == {key: e["value"] for key, e in metrics.items()}
+    assert (logged.run["run_group"], logged.run["display_name"]) == ("t", "balanced 2gpu_nosplit")
+    assert logged.exit_code == 0
+    assert logged.config["facts"]["topology"]["seams"] == ["row 128"]
+    assert logged.config["preset"]["sync_mode"] == "no_sync"
+
+
+def test_steps_are_rank_0_s_time_the_slowest_s_and_the_mean_of_what_was_sent(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    run(cell)
+    steps = [entry for entry in only(cell).history if "step/ms" in entry]
+    assert [entry["step/count"] for entry in steps] == [0, 1, 2, 3, 4, 5]
+    last = steps[-1]  # prompt 1, step 2
+    assert (last["step/ms"], last["step/ms_final"], last["step/ms_slowest"]) == (120, 120, 121)
+    assert (last["step/bytes_sent"], last["step/collectives"], last["step/kind"]) == (2005, 2, "final")
+
+
+def test_a_resumed_job_goes_on_with_the_same_run_and_repeats_nothing(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    with pytest.raises(RuntimeError), tracked(cell.effective, cell.folder, is_main=True) as tracker:
+        write_picture(cell, 0)
+        tracker.steps(rows_of(0))
+        tracker.picture(cell.prompts[0])
+        raise RuntimeError("lost the connection")
+    time.sleep(1.1)  # wandb names its folders by the second
+    run(begun(tmp_path, "tracker=wandb_offline"), prompts=(1,))
+    failed, resumed = (read(path) for path in runs_of(cell.folder))
+    assert failed.run["run_id"] == resumed.run["run_id"]
+    assert (failed.exit_code, failed.summary["failure/error"]) == (1, "RuntimeError: lost the connection")
+    assert resumed.exit_code == 0
+    assert max(entry["_step"] for entry in failed.history) < min(entry["_step"] for entry in resumed.history)
+    assert {entry["step/prompt"] for entry in resumed.history if "step/prompt" in entry} == {1}
+
+
+def test_no_tracker_and_other_ranks_log_nothing(tmp_path: Path) -> None:
+    cell = begun(tmp_path)
+    with tracked(cell.effective, cell.folder, is_main=True) as tracker:
+        assert isinstance(tracker, NoTracker)
+    other = begun(tmp_path, "tracker=wandb")
+    with tracked(other.effective, other.folder, is_main=False) as tracker:
+        assert isinstance(tracker, NoTracker)
+    assert not runs_of(cell.folder)
+
+
+def test_a_tracker_that_breaks_costs_its_log_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    (cell.folder.path / "wandb").write_text("in the way")
+    run(cell)
+    assert len(said(caplog)) == 1
+    assert "the tracker stopped" in said(caplog)[0]
+
+
+def test_without_a_key_wandb_is_offline_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cell = begun(tmp_path, "tracker=wandb")
+    run(cell)
+    assert only(cell).exit_code == 0
+    [message] = said(caplog)
+    assert "no key is set" in message
+    assert f"wandb sync {cell.folder.path}" in message
+
+
+def test_a_server_that_never_answers_costs_the_time_limit_and_the_run_is_offline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = begun(tmp_path, "tracker=wandb", "tracker.init_timeout_s=2")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        start = time.monotonic()
+        with tracked(cell.effective, cell.folder, is_main=True):
+            waited = time.monotonic() - start
+            write_results(cell)
+    assert waited < 20  # wandb's own limit is 90
+    assert len(said(caplog)) == 1
+    assert [read(path).exit_code for path in runs_of(cell.folder) if path.name.startswith("offline")] == [0]
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from small_run import begun, rows_of, write_picture
+from otil_exp.tracking import tracked
+cell = begun(Path(sys.argv[1]), "tracker=wandb_offline")
+with tracked(cell.effective, cell.folder, is_main=True) as tracker:
+    write_picture(cell, 0)
+    tracker.steps(rows_of(0))
+    tracker.picture(cell.prompts[0])
+    time.sleep(1.5)
+    print("logged", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_run_keeps_all_but_the_last_second(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path])
+    job = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() == "logged\n"
+    job.kill()
+    job.wait(timeout=20)
+    job.stdout.close()
+    [logged] = [read(path) for path in tmp_path.glob("t/*/wandb/offline-run-*")]
+    assert [entry["step/ms"] for entry in logged.history if "step/ms" in entry] == [0, 10, 20]
+    assert "picture/00" in logged.names
+    assert logged.exit_code is None
