@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ def test_a_resumed_job_goes_on_with_the_same_run_and_repeats_nothing(tmp_path: P
     assert resumed.exit_code == 0
     assert max(entry["_step"] for entry in failed.history) < min(entry["_step"] for entry in resumed.history)
     assert {entry["step/prompt"] for entry in resumed.history if "step/prompt" in entry} == {1}
+
+
+def test_repetitions_of_a_benchmark_follow_each_other(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline", "mode=benchmark")
+    with tracked(cell.effective, cell.folder, is_main=True):
+        cell.folder.write_steps([replace(row, repeat=repeat) for repeat in (0, 1) for row in rows_of(0)])
+    steps = [entry for entry in only(cell).history if "step/ms" in entry]
+    assert [(entry["step/count"], entry["step/repeat"]) for entry in steps] == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+    ]
 
 
 def test_no_tracker_and_other_ranks_log_nothing(tmp_path: Path) -> None:
