@@ -52,14 +52,21 @@ def test_labels_say_what_runs_differ_in(tmp_path: Path) -> None:
     labels = [run.label for run in collect([one, two, three])]
     assert labels == [
         "otil 4 split, k 32, refresh 10",
-        "otil 4 split, preset.cfg_repair=True",
-        "otil 4 split, preset.cfg_repair=False",
+        "otil 4 split, cfg_repair=True",
+        "otil 4 split, cfg_repair=False",
     ]
 
 
 def test_runs_that_differ_in_nothing_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     runs = collect([make_run(tmp_path, "1"), make_run(tmp_path, "2")])
     assert [run.label for run in runs] == ["otil 4 split (1)", "otil 4 split (2)"]
+
+
+def test_a_folder_that_was_cut_is_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_run(tmp_path, "1")
+    (make_run(tmp_path, "2").path / "record.json").write_text('{"status": "do')
+    assert [folder.path.name for folder in find_folders([tmp_path])] == ["1"]
+    assert "2/record.json is not whole" in caplog.text
 
 
 def test_a_run_that_only_has_a_config_is_missing(tmp_path: Path) -> None:

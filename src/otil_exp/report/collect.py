@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.report.variants import variants
+from otil_exp.run.folder import BrokenFolderError, RunFolder
 from otil_exp.run.reference import find_reference
 
-UNLABELLED = ("name", "output_dir", "tracker", "metrics", "launch")
-"""Parts of a config that never tell two runs apart."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +68,14 @@ class Run:
 def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
     """The run folders at these paths or right below them, references first, then by method, ranks, k and refresh.
 
-    Raises FileNotFoundError when there is none.
+    A folder with a file that was cut is left out with a warning. Raises FileNotFoundError when there is none.
     """
     candidates = (p for path in paths for p in (path, *sorted(path.glob("*"))))
     unique = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
-    if not unique:
+    found = [folder for folder in map(RunFolder, unique) if _whole(folder)]
+    if not found:
         looked = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    found = [RunFolder(path) for path in unique]
     return sorted(found, key=lambda folder: _order(folder.record))
 
 
@@ -102,6 +103,15 @@ def collect(folders: Sequence[RunFolder]) -> list[Run]:
     return [read(folder) for folder in folders]
 
 
+def _whole(folder: RunFolder) -> bool:
+    try:
+        _ = folder.record, folder.metrics
+    except BrokenFolderError as error:
+        log.warning("left out: %s", error)
+        return False
+    return True
+
+
 def _order(record: dict[str, Any]) -> tuple[Any, ...]:
     method, effective, topology = record.get("method", "?"), record.get("effective", {}), record.get("topology", {})
     ranks = topology.get("world_size", 0), not topology.get("split_batch")
@@ -113,20 +123,15 @@ def _config(folder: RunFolder) -> dict[str, Any]:
 
 
 def _labels(folders: Sequence[RunFolder]) -> dict[Path, str]:
-    """Method, ranks, k and refresh; runs that share those are told apart by what else their configs differ in."""
-    alike: dict[str, list[RunFolder]] = {}
-    for folder in folders:
-        alike.setdefault(_short_label(folder.record), []).append(folder)
-    labels = {}
-    for short, same in alike.items():
-        flat = [dict(_flatten(_config(folder))) for folder in same]
-        keys = list(dict.fromkeys(key for config in flat for key in config))
-        telling = [key for key in keys if len({str(config.get(key)) for config in flat}) > 1]
-        told = ["".join(f", {key}={config.get(key)}" for key in telling) for config in flat]
-        unique = len(set(told)) == len(same)
-        for folder, more in zip(same, told, strict=True):
-            labels[folder.path] = short + more + ("" if unique else f" ({folder.path.name})")
-    return labels
+    """Method, ranks, k and refresh, then what else tells alike runs apart, their folder's name if nothing does."""
+    labels = [
+        ", ".join(filter(None, (_short_label(folder.record), variant)))
+        for folder, variant in zip(folders, variants(folders), strict=True)
+    ]
+    return {
+        folder.path: label if labels.count(label) == 1 else f"{label} ({folder.path.name})"
+        for folder, label in zip(folders, labels, strict=True)
+    }
 
 
 def _short_label(record: dict[str, Any]) -> str:
@@ -137,13 +142,3 @@ def _short_label(record: dict[str, Any]) -> str:
     parts += [f"k {effective['k']}"] if effective.get("k") else []
     parts += [f"refresh {effective['refresh_period']}"] if effective.get("refresh_period") else []
     return ", ".join(parts)
-
-
-def _flatten(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if not prefix and key in UNLABELLED:
-            continue
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -103,8 +103,8 @@ def step_costs(runs: Sequence[Run]) -> str | None:
         return None
     with _figure(12.4, 1.3 + 0.46 * len(steps)) as (figure, holder):
         times, traffic = figure.subplots(1, 2, sharey=True)
-        for position, (_, rows) in enumerate(steps.values()):
-            _draw_times(times, position, _timed(rows))
+        for position, (run, rows) in enumerate(steps.values()):
+            _draw_times(times, position, _timed(rows, warm=run.config.get("mode") == "benchmark"))
             _draw_traffic(traffic, position, rows)
         times.set_yticks(range(len(steps)), [f"{run.number}  {_short(run.label)}" for run, _ in steps.values()])
         times.tick_params(axis="y", labelcolor=INK, length=0)
@@ -150,11 +150,14 @@ def _draw_traffic(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
         axes.plot(mean, height, "o", ms=5, color=KINDS[kind])
 
 
-def _timed(rows: Sequence[StepRow]) -> list[StepRow]:
-    """Rank 0's steps without the first picture, which pays for caches, where there are others (as in metrics.json)."""
+def _timed(rows: Sequence[StepRow], warm: bool) -> list[StepRow]:
+    """Rank 0's steps as metrics.json counts them: without the first picture where that pays for caches.
+
+    warm: whether untimed images ran before.
+    """
     own = [row for row in rows if row.rank == 0]
     pictures = sorted({(row.prompt, row.repeat) for row in own})
-    return [row for row in own if len(pictures) == 1 or (row.prompt, row.repeat) != pictures[0]]
+    return [row for row in own if warm or len(pictures) == 1 or (row.prompt, row.repeat) != pictures[0]]
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
