@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from composing import Compose, Typed
 from otil_exp.app import conf_folder
 from otil_exp.config import ExperimentConfig, register_schema
-
-Compose = Callable[..., DictConfig]
-Typed = Callable[..., ExperimentConfig]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Compose, Typed
+from composing import Compose, Typed
 from otil_exp.cell import prepare
 from otil_exp.effective import REFERENCE, effective
 

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from conftest import Typed
+from composing import Typed
 from otil_exp.effective import effective
 from pipelines import Result, run_pipelines
 

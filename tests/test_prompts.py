@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Typed
+from composing import Typed
 from otil_exp.config import PromptsConfig, PromptSource
 from otil_exp.prompts import Prompt, load_prompts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import Typed
+from composing import Typed
 from otil_exp.validate import validate
 
 MISTAKES = [
