@@ -92,3 +92,10 @@ def test_an_unknown_sync_mode_is_hydras_own_error(typed: Typed) -> None:
 
 def test_the_reference_ignores_what_the_topology_could_refuse(typed: Typed) -> None:
     validate(typed("preset=reference", "topology=4gpu_split", "guidance_scale=1", "height=200"))
+
+
+def test_a_tracker_that_is_not_installed_is_refused(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otil_exp.validate.find_spec", lambda _: None)
+    validate(typed("tracker=none"))
+    with pytest.raises(ValueError, match="pip install 'otil-exp"):
+        validate(typed("tracker=wandb_offline"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from pathlib import PurePath
 
 from otil_exp.config import (
@@ -15,6 +16,7 @@ from otil_exp.config import (
     Mode,
     Parallelism,
     SyncMode,
+    TrackerKind,
 )
 from otil_exp.exchange import SCORES, BlockGrid, resolve_budget
 from otil_exp.metrics.extractors import LOADERS
@@ -42,6 +44,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_device(config, topology)
     check_metrics(config.metrics)
     _check_benchmark(config)
+    _check_tracker(config)
 
 
 def topology_of(config: ExperimentConfig) -> Topology:
@@ -236,6 +239,18 @@ def check_metrics(metrics: MetricsConfig) -> None:
                 f"metrics.ground_truth={metrics.ground_truth} without metrics.extractors: nothing would "
                 "compare with it; use metrics.extractors=[inception] or metrics=shapes",
             ),
+        ]
+    )
+
+
+def _check_tracker(config: ExperimentConfig) -> None:
+    wanted = config.tracker.name is not TrackerKind.none
+    _refuse(
+        [
+            (
+                wanted and find_spec("wandb") is None,
+                f"tracker={config.tracker.name.name} needs wandb: pip install 'otil-exp[wandb]', or use tracker=none",
+            )
         ]
     )
 
