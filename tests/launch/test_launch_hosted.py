@@ -14,6 +14,7 @@ from otil_exp.launch.environment import job_port
 
 pytestmark = pytest.mark.ranks
 
+# One write a line: torchrun runs python -u, where the words of a print are writes of their own, and two ranks' mix.
 SCRIPT = """
 import os, sys
 from launch.duties import gathered_environment
@@ -21,10 +22,11 @@ from otil_exp.launch import launch
 for world_size in (4, 2, 2):
     try:
         result = launch(gathered_environment, world_size)
-        print(os.environ["RANK"], "returns", result and [(env["RANK"], env["LOCAL_RANK"]) for env in result])
-        print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+        places = result and [(env["RANK"], env["LOCAL_RANK"]) for env in result]
+        sys.stdout.write(f'{os.environ["RANK"]} returns {places}\\n')
+        sys.stdout.write(f'{os.environ["MASTER_ADDR"]} {os.environ["MASTER_PORT"]}\\n')
     except (RuntimeError, ValueError) as error:
-        print(error)
+        sys.stdout.write(f'{error}\\n')
 """
 RETURNED = ("0 returns [('0', '0'), ('1', '1')]", "1 returns None")
 
