@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,9 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
 
 def _table(folders: Sequence[RunFolder]) -> Table:
     table = Table(
-        caption="a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam"
+        box=box.SIMPLE_HEAD,  # narrow enough for 80 columns
+        padding=0,
+        caption="a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam",
     )
     for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
