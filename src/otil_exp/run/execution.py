@@ -35,22 +35,38 @@ def execute(
     folder = RunFolder(Path(path))
     try:
         ranks = join(topology, effective.device.kind.name, effective.launch.collective_timeout_s)
-        if ranks.is_main:
-            _begin(folder, effective, composed, prompts)
-        with tracked(effective, folder, ranks.is_main) as tracker:
-            with build_pipeline(effective, ranks) as pipeline:
-                if effective.mode is Mode.generate:
-                    generate(pipeline, prompts, folder, tracker)
-                else:
-                    benchmark(pipeline, prompts, folder)
-            if ranks.is_main:
-                folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
-            leave()
+        perform(ranks, effective, composed, prompts, folder)
+        leave()
     except Exception as error:
         if hosted and folder.record.get("status") == "running":  # who fails next may do so because of the first
             message = f"{type(error).__name__}: {error}"
             note_failure(folder, int(os.environ.get("RANK", 0)), message, traceback.format_exc())
         raise
+
+
+def perform(
+    ranks: RankContext,
+    effective: ExperimentConfig,
+    composed: dict[str, Any],
+    prompts: list[Prompt],
+    folder: RunFolder,
+) -> None:
+    """Run one cell on ranks that have joined each other; they may perform several, one after the other.
+
+    Raises what went wrong on this rank.
+    """
+    if ranks.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(ranks.device)
+    if ranks.is_main:
+        _begin(folder, effective, composed, prompts)
+    with tracked(effective, folder, ranks.is_main) as tracker:
+        with build_pipeline(effective, ranks) as pipeline:
+            if effective.mode is Mode.generate:
+                generate(pipeline, prompts, folder, tracker)
+            else:
+                benchmark(pipeline, prompts, folder)
+        if ranks.is_main:
+            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
 
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:

@@ -1,0 +1,89 @@
+"""What several GPUs of one machine really do: run every part of the measurement within a bound, keep what is done.
+
+    python benchmarks/several_gpus OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes] [--parts a,b]
+
+Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
+is written after each part, the run folders lie in OUT/runs, and OUT/tables.md has the tables of the result page.
+--device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from plan import PARTS, Plan, keep
+
+
+def main() -> int:
+    arguments = _arguments()
+    plan = Plan(Path(arguments.out).absolute(), arguments.device, arguments.model, arguments.gpus or _visible())
+    if arguments.only:  # in the process of one part
+        from parts import measure
+
+        measure(arguments.only, plan)
+        return 0
+    plan.out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + 60 * arguments.minutes
+    chosen = arguments.parts.split(",") if arguments.parts else list(PARTS)
+    failed = [part for part in chosen if not _run(part, plan, deadline)]
+    from tables import tables
+
+    (plan.out / "tables.md").write_text(tables(plan), encoding="utf-8")
+    print(f"{len(chosen) - len(failed)} of {len(chosen)} parts done; not done: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", help="folder of the results")
+    parser.add_argument("--minutes", type=float, default=9.5, help="bound on the whole measurement")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--model", default="sdxl_random", choices=("sdxl_random", "shapes"))
+    parser.add_argument("--gpus", type=int, help="ranks; default all visible GPUs, 2 on the CPU")
+    parser.add_argument("--parts", help=f"some of {','.join(PARTS)}; default all, in this order")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _visible() -> int:
+    import torch
+
+    return torch.cuda.device_count() or 2
+
+
+def _run(part: str, plan: Plan, deadline: float) -> bool:
+    """Run one part; whether it finished. What it wrote before it was stopped stays."""
+    left = min(PARTS[part], deadline - time.monotonic())
+    if left < 5:
+        _note(part, plan, 0.0, "no time was left")
+        return False
+    start = time.monotonic()
+    command = [sys.executable, str(Path(__file__).parent), str(plan.out), "--only", part]
+    command += ["--device", plan.device, "--model", plan.model, "--gpus", str(plan.world_size)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait(left)
+        outcome = "done" if code == 0 else f"exit code {code}"
+    except subprocess.TimeoutExpired:
+        outcome = f"stopped after {left:.0f} s"
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+    _note(part, plan, time.monotonic() - start, outcome)
+    return outcome == "done"
+
+
+def _note(part: str, plan: Plan, seconds: float, outcome: str) -> None:
+    keep("parts", part, {"outcome": outcome, "seconds": round(seconds, 1)}, plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

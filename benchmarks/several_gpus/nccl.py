@@ -1,0 +1,123 @@
+"""The collectives themselves: latency and bandwidth of all_gather, and whether a CUDA graph can hold them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from plan import Plan, keep
+from torch import distributed as dist
+
+from otil_exp.launch import launch
+from otil_exp.topology import RankContext, Topology, join, leave
+
+SIZES = tuple(4096 * 4**power for power in range(9))
+"""Bytes a rank contributes: 4 KiB to 256 MiB."""
+
+TIMEOUT_S = 30.0
+
+
+def collectives(plan: Plan) -> None:
+    """Time all_gather at every size, called and replayed from a CUDA graph."""
+    launch(_collectives, plan.world_size, plan)
+
+
+def capture(plan: Plan) -> None:
+    """Say for a blocking and an asynchronous all_gather and all_reduce whether a graph holds them and is right."""
+    launch(_capture, plan.world_size, plan)
+
+
+def _join(plan: Plan) -> RankContext:
+    return join(Topology(world_size=plan.world_size, split_batch=False), plan.device, TIMEOUT_S)
+
+
+def _collectives(plan: Plan) -> None:
+    ranks = _join(plan)
+    sizes = SIZES if plan.device == "cuda" else SIZES[:4]
+    times = []
+    for size in sizes:
+        own = torch.ones(size // 2, dtype=torch.float16, device=ranks.device)
+        everyone = torch.empty(plan.world_size * own.numel(), dtype=own.dtype, device=ranks.device)
+        parts = list(everyone.chunk(plan.world_size))
+        times.append(_milliseconds(lambda parts=parts, own=own: dist.all_gather(parts, own), ranks))
+        if ranks.is_main:
+            sent = size * (plan.world_size - 1)
+            keep("collectives", f"{size}", {"ms": times[-1], "GB/s": round(sent / times[-1] / 1e6, 2)}, plan)
+    if ranks.is_main:
+        slope, intercept = np.polyfit([size * (plan.world_size - 1) for size in sizes[3:]], times[3:], 1)
+        fit = {"alpha_us_smallest": round(times[0] * 1e3, 1), "beta_GB_s": round(1e-6 / slope, 1)}
+        keep("collectives", "fit", fit | {"intercept_us": round(intercept * 1e3, 1)}, plan)
+    leave()
+
+
+def _milliseconds(call: Callable[[], object], ranks: RankContext, repeats: int = 20) -> float:
+    """Median over repeats of a call's time on the device, ms."""
+    for _ in range(3):
+        call()
+    samples = []
+    for _ in range(repeats):
+        dist.barrier()
+        if ranks.device.type == "cuda":
+            torch.cuda.synchronize()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            samples.append(start.elapsed_time(end))
+        else:
+            import time
+
+            begun = time.perf_counter()
+            call()
+            samples.append((time.perf_counter() - begun) * 1e3)
+    return round(statistics.median(samples), 4)
+
+
+def _capture(plan: Plan) -> None:
+    ranks = _join(plan)
+    assert ranks.device.type == "cuda", "graphs need a GPU: leave the part `capture` out"
+    own = torch.zeros(1 << 20, device=ranks.device)
+    parts = [torch.empty_like(own) for _ in range(plan.world_size)]
+
+    def gathered(asynchronous: bool) -> torch.Tensor:
+        work = dist.all_gather(parts, own, async_op=asynchronous)
+        other = own * 2  # what an asynchronous collective may hide behind
+        if work is not None:
+            work.wait()
+        return torch.stack(parts).sum(0) + 0 * other
+
+    def reduced(asynchronous: bool) -> torch.Tensor:
+        total = own.clone()
+        work = dist.all_reduce(total, async_op=asynchronous)
+        if work is not None:
+            work.wait()
+        return total
+
+    for name, call in {"all_gather": gathered, "all_reduce": reduced}.items():
+        for asynchronous in (False, True):
+            outcome = _captured(lambda call=call, a=asynchronous: call(a), own, plan.world_size)
+            if ranks.is_main:
+                keep("capture", f"{name}{' async_op' if asynchronous else ''}", outcome, plan)
+    leave()
+
+
+def _captured(call: Callable[[], torch.Tensor], own: torch.Tensor, world_size: int) -> str:
+    """Capture and replay with three different inputs."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            output = call()
+        for value in (1.0, 2.0, 3.0):
+            own.fill_(value)
+            graph.replay()
+            torch.cuda.synchronize()
+            if not bool((output == value * world_size).all()):
+                return f"replay of {value} is wrong: {output.unique().tolist()[:4]}"
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "captured, right in 3 replays"

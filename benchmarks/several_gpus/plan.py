@@ -1,0 +1,60 @@
+"""What is measured, on what, for how long at most, and where results are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PARTS = {
+    "links": 30,
+    "collectives": 60,
+    "capture": 60,
+    "cells_1024": 230,
+    "upstream": 120,
+    "pictures": 200,
+    "death": 90,
+    "compute_only": 150,
+    "cells_2048": 260,
+}
+"""Name of a part -> seconds it may take at most, in the order of what is missed most if time runs out."""
+
+METHODS = ("naive_patch", "full_sync", "distrifusion", "tensor", "guide", "otil", "balanced")
+
+
+@dataclass(frozen=True)
+class Plan:
+    out: Path
+    device: str
+    model: str
+    world_size: int
+
+    @property
+    def topologies(self) -> tuple[str, str]:
+        return f"{self.world_size}gpu_nosplit", f"{self.world_size}gpu_split"
+
+    @property
+    def engine(self) -> str:
+        """The engine that is compared; without a GPU there are no graphs."""
+        return "cuda_graph" if self.device == "cuda" else "eager"
+
+    def sizes(self, side: int) -> tuple[int, int]:
+        """Side of the pictures (pixels) and num_inference_steps; small where the script is only tried."""
+        return (side, 50) if self.model == "sdxl_random" else (256, 6)
+
+
+def results(plan: Plan) -> dict[str, Any]:
+    """All that was kept so far: part -> what it measured."""
+    path = plan.out / "results.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def keep(part: str, key: str, value: Any, plan: Plan) -> None:
+    """Add one figure to a part's results on disk, and say it."""
+    print(f"{part} {key}: {value}", flush=True)
+    everything = results(plan)
+    everything.setdefault(part, {})[key] = value
+    beside = plan.out / "results.json.new"
+    beside.write_text(json.dumps(everything, indent=1), encoding="utf-8")
+    beside.rename(plan.out / "results.json")
