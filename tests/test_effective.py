@@ -38,6 +38,12 @@ def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed:
         ("distrifusion", ["k=k8", "refresh=every5"]),
         ("full_sync", ["warmup_steps=1", "warmup_steps=7"]),
         ("tensor", ["groupnorm=exact", "groupnorm=upstream"]),
+        ("tensor", ["preset=tensor", "preset.stale_layers=[attention]"]),
+        ("tensor_stale", ["refresh=never", "refresh=every5"]),
+        (
+            "tensor_stale",
+            ["preset.stale_layers=[attention,feed_forward]", "preset.stale_layers=[feed_forward,attention]"],
+        ),
         ("naive_patch", ["groupnorm=exact", "groupnorm=upstream", "warmup_steps=2"]),
         ("otil", ["name=a", "name=b", "tracker=none", "metrics=none", "launch.collective_timeout_s=7"]),
         ("otil", ["k=k32", "k.budget=0.25"]),  # K = 128 blocks of 2 x 2 in 16 x 32 latent pixels; a quarter is 32
@@ -56,6 +62,7 @@ def test_what_a_method_ignores_makes_no_new_cell(composed: Compose, preset: str,
         ("otil", ["refresh=never", "refresh=every5", "refresh.period=45"]),
         ("otil", ["warmup_steps=1", "warmup_steps=7"]),
         ("otil", ["groupnorm=exact", "groupnorm=upstream"]),
+        ("tensor_stale", ["warmup_steps=1", "preset.stale=all", "preset.stale_layers=[attention]"]),
         ("otil", ["seed=0", "seed=1"]),
         ("otil", ["prompts.limit=2", "prompts.limit=3"]),
         ("otil", ["preset.cfg_repair=true", "preset.cfg_repair=false"]),
@@ -65,6 +72,11 @@ def test_what_a_method_ignores_makes_no_new_cell(composed: Compose, preset: str,
 def test_what_changes_pictures_or_times_makes_a_new_cell(composed: Compose, preset: str, matters: list[str]) -> None:
     found = signatures(composed, [[f"preset={preset}", override] for override in matters])
     assert len(set(found)) == len(matters)
+
+
+def test_tensor_stale_without_stale_layers_is_tensor(composed: Compose) -> None:
+    assert same(composed, ["preset=tensor"], ["preset=tensor_stale", "preset.stale_layers=[]"])
+    assert same(composed, *[[f"preset={p}", "topology=2gpu_split"] for p in ("tensor", "tensor_stale")])
 
 
 def test_the_sweep_of_the_guide_has_eight_distinct_cells(composed: Compose) -> None:

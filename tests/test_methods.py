@@ -99,7 +99,7 @@ def test_one_slice_a_half_gives_the_reference_for_every_patch_preset(typed: Type
 
 @pytest.mark.ranks
 def test_every_rank_ends_with_the_same_latent(typed: Typed) -> None:
-    presets = ("naive_patch", "distrifusion", "guide", "otil", "balanced")
+    presets = ("naive_patch", "distrifusion", "guide", "otil", "balanced", "tensor_stale")
     for results in run_pipelines([typed(f"preset={p}", "topology=4gpu_split", *SHORT) for p in presets], VASE):
         assert all(torch.equal(result.latents, results[0].latents) for result in results)
 

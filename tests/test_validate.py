@@ -29,6 +29,7 @@ MISTAKES = [
     (["guidance_scale=0.5"], "guidance_scale=0.5"),
     (["preset.sync_mode=null"], "corrected_async_gn"),
     (["preset=tensor", "preset.sync_mode=full_sync"], "preset.sync_mode=null"),
+    (["preset=distrifusion", "preset.stale=peers"], "preset=tensor_stale"),
     (["preset=distrifusion", "preset.split_scheme=row"], "preset=naive_patch"),
     (["preset=naive_patch", "preset.split_scheme=null"], "row, col or alternate"),
     (["preset=distrifusion", "preset.noise_gather=false"], "preset.sync_mode=no_sync"),
@@ -66,7 +67,8 @@ def test_a_mistake_says_what_to_type(typed: Typed, overrides: list[str], sentenc
 
 
 @pytest.mark.parametrize(
-    "preset", ["reference", "naive_patch", "full_sync", "distrifusion", "tensor", "guide", "otil", "balanced"]
+    "preset",
+    ["reference", "naive_patch", "full_sync", "distrifusion", "tensor", "tensor_stale", "guide", "otil", "balanced"],
 )
 @pytest.mark.parametrize("topology", ["1gpu", "2gpu_split", "2gpu_nosplit", "4gpu_split", "4gpu_nosplit", "8gpu_split"])
 def test_every_preset_composes_on_every_topology(typed: Typed, preset: str, topology: str) -> None:

@@ -44,6 +44,25 @@ class SyncMode(StrEnum):
     """Nothing: the context stays as the last synchronous step left it."""
 
 
+class StaleSums(StrEnum):
+    """What a layer of tensor parallelism adds up after warm-up while the sum of its step is on its way."""
+
+    peers = "peers"
+    """The rank's own partial sum of this step, the peers' of the step before."""
+    all = "all"
+    """All partial sums of the step before."""
+
+
+class TensorLayers(StrEnum):
+    """Kinds of layers that tensor parallelism splits."""
+
+    attention = "attention"
+    """Self- and cross-attention, split by heads."""
+    feed_forward = "feed_forward"
+    convolution = "convolution"
+    """Residual blocks, down- and upsampling, the last convolution; split by channels."""
+
+
 class SplitScheme(StrEnum):
     """Which way naive_patch cuts the picture."""
 
@@ -165,6 +184,12 @@ class PresetConfig:
 
     gn_sync: bool = False
     """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync)."""
+
+    stale: StaleSums | None = None
+    """What the layers of stale_layers add up after warm-up instead of waiting; tensor parallelism only, null waits."""
+
+    stale_layers: list[TensorLayers] = field(default_factory=list)
+    """Which layers do not wait for their sum: some of attention, feed_forward, convolution."""
 
     transmit: TransmitConfig | None = None
     """Which latent blocks are exchanged after each step (needs noise_gather=false)."""

@@ -16,6 +16,7 @@ from otil_exp.config import (
     PresetConfig,
     RefreshConfig,
     SyncMode,
+    TensorLayers,
     TopologyConfig,
 )
 from otil_exp.exchange import resolve_budget
@@ -40,7 +41,7 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
     topology = topology_of(config)
     preset = _effective_preset(config)
     sliced = preset.parallelism is Parallelism.patch and topology.slices > 1
-    warms_up = sliced and preset.sync_mode is not SyncMode.full_sync
+    warms_up = (sliced and preset.sync_mode is not SyncMode.full_sync) or preset.stale is not None
     silent = sliced and preset.sync_mode is SyncMode.no_sync
     refreshes = silent and 0 < config.refresh.period < config.num_inference_steps - config.warmup_steps
     transmits = preset.transmit is not None
@@ -63,7 +64,15 @@ def _effective_preset(config: ExperimentConfig) -> PresetConfig:
         return REFERENCE
     if topology.slices == 1 and preset.parallelism is not Parallelism.tensor:
         return BATCH_SPLIT
-    return replace(preset, cfg_repair=preset.cfg_repair and topology.split_batch)
+    return _effective_stale(replace(preset, cfg_repair=preset.cfg_repair and topology.split_batch), topology.slices)
+
+
+def _effective_stale(preset: PresetConfig, slices: int) -> PresetConfig:
+    """Layers in one order; none, or nobody to add up with, is tensor parallelism that waits."""
+    layers = [layers for layers in TensorLayers if layers in preset.stale_layers]
+    if preset.stale is None or not layers or slices == 1:
+        return replace(preset, stale=None, stale_layers=[])
+    return replace(preset, stale_layers=layers)
 
 
 def _effective_device(device: DeviceConfig, world_size: int) -> DeviceConfig:

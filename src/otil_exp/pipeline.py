@@ -70,6 +70,8 @@ class RankPipeline:
             cfg_repair=config.preset.cfg_repair,
             gn_sync=config.preset.gn_sync,
             groupnorm=config.groupnorm,
+            stale=config.preset.stale,
+            stale_layers=config.preset.stale_layers,
             warmup_steps=config.warmup_steps,
             height=config.height,
             width=config.width,

@@ -97,6 +97,11 @@ def _check_preset(config: ExperimentConfig) -> None:
             "naive_patch cuts more than one way; use preset.split_scheme=null or preset=naive_patch",
         ),
         (
+            preset.stale is not None and preset.parallelism is not Parallelism.tensor,
+            f"preset.stale={_name(preset.stale)} with preset.parallelism={preset.parallelism.name}: only tensor "
+            "parallelism adds up partial sums; use preset.stale=null or preset=tensor_stale",
+        ),
+        (
             not preset.noise_gather and preset.sync_mode is not SyncMode.no_sync,
             "preset.noise_gather=false: only a method with silent layers can leave the noise prediction ungathered; "
             "use preset.noise_gather=true or preset.sync_mode=no_sync",

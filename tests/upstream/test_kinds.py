@@ -20,6 +20,12 @@ def test_without_warm_up_the_first_step_still_renews_the_text_cache():
     assert kinds.examples[kinds.of(3)] > 0
 
 
+def test_tensor_with_stale_sums_has_synchronous_and_later_steps():
+    kinds = step_kinds(Parallelism.tensor, 2, warmup_steps=1, split_scheme=None, stale_sums=True)
+    assert [kinds.of(counter) for counter in range(4)] == [0, 0, 1, 1]
+    assert [kinds.of(counter) for counter in kinds.examples] == [0, 1]
+
+
 @pytest.mark.parametrize(("scheme", "expected"), [("row", [0, 0, 0]), ("col", [0, 0, 0]), ("alternate", [0, 1, 0])])
 def test_naive_patch_has_a_kind_for_each_direction(scheme, expected):
     kinds = step_kinds(Parallelism.naive_patch, 2, warmup_steps=4, split_scheme=SplitScheme(scheme))

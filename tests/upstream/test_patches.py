@@ -14,6 +14,7 @@ from otil_exp.upstream.imports import (
     PatchParallelismCommManager,
     imported,
     pp_attn,
+    tp_modules,
 )
 from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
 
@@ -30,7 +31,7 @@ def config(**settings):
 
 
 def state():
-    owners = (pp_attn, DistriResnetBlock2DTP, PatchParallelismCommManager, DistriGroupNorm)
+    owners = (pp_attn, DistriResnetBlock2DTP, PatchParallelismCommManager, DistriGroupNorm, *tp_modules)
     return [dict(vars(owner)) for owner in owners]
 
 

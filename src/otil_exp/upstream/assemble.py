@@ -72,6 +72,24 @@ class GatherHalves:
         return torch.cat(halves)
 
 
+class AgreeOnMean:
+    """After warm-up the ranks of a half take the mean of their predictions: one all_reduce, then as `then` does.
+
+    For tensor parallelism in which a rank's own partial sums alone are fresh (StaleSums.peers): every rank predicts
+    something else, and without a common prediction their latents would drift apart from step to step.
+    """
+
+    def __init__(self, ranks: RankContext, then: Assembly) -> None:
+        self._ranks, self._then = ranks, then
+
+    def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor:
+        if not step.synchronous:
+            local = local.contiguous()
+            dist.all_reduce(local, group=self._ranks.batch_group)
+            local = local / self._ranks.topology.slices
+        return self._then(local, step)
+
+
 class KeepOwnSlice:
     """After warm-up only the own slice is renewed; the rest stays as the last synchronous step gathered it (guide 4.2).
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from diffusers import UNet2DConditionModel
 
-from otil_exp.config import VAE_FACTOR, Engine, GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.config import (
+    VAE_FACTOR,
+    Engine,
+    GroupNormKind,
+    Parallelism,
+    SplitScheme,
+    StaleSums,
+    SyncMode,
+    TensorLayers,
+)
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream.assemble import Assembly, GatherHalves, GatherSlices, KeepOwnSlice, Repair, whole
+from otil_exp.upstream.assemble import AgreeOnMean, Assembly, GatherHalves, GatherSlices, KeepOwnSlice, Repair, whole
 from otil_exp.upstream.checks import check_graphs, check_method, check_sizes
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, StepEngine
@@ -31,6 +41,8 @@ def build_unet(
     cfg_repair: bool = False,
     gn_sync: bool = False,
     groupnorm: GroupNormKind = GroupNormKind.exact,
+    stale: StaleSums | None = None,
+    stale_layers: Sequence[TensorLayers] = (),
     warmup_steps: int,
     height: int,
     width: int,
@@ -50,10 +62,14 @@ def build_unet(
         sync_mode, noise_gather, gn_sync = None, True, False
     if parallelism is not Parallelism.naive_patch:
         split_scheme = None
+    if parallelism is not Parallelism.tensor or ranks.topology.slices == 1 or not stale_layers:
+        stale = None
     check_method(ranks, parallelism, sync_mode, split_scheme, gn_sync, guidance)
     check_sizes(unet, ranks, parallelism, split_scheme, height, width)
     if noise_gather or ranks.topology.slices == 1:
         assembly = _gathering(ranks, parallelism, split_scheme)
+        if stale is StaleSums.peers:
+            assembly = AgreeOnMean(ranks, assembly)
     else:
         assembly = KeepOwnSlice(ranks, _repair(ranks, cfg_repair, repair))
     config = RankConfig(
@@ -70,11 +86,11 @@ def build_unet(
     with ExitStack() as undo:
         undo.enter_context(applied(*_patches(exact, gn_sync)))
         return RankUNet(
-            Layers(unet, config, own_statistics=exact),
+            Layers(unet, config, own_statistics=exact, stale=stale, stale_layers=stale_layers),
             runs,
             cut=own_half(ranks) if split_scheme is None else own_part(ranks, split_scheme),
             assemble=assembly,
-            kinds=step_kinds(parallelism, ranks.topology.slices, warmup_steps, split_scheme),
+            kinds=step_kinds(parallelism, ranks.topology.slices, warmup_steps, split_scheme, stale is not None),
             sample_shape=(1 + guidance, unet.config.in_channels, height // VAE_FACTOR, width // VAE_FACTOR),
             patches=undo.pop_all(),
         )
@@ -82,7 +98,7 @@ def build_unet(
 
 def _patches(exact: bool, gn_sync: bool) -> list[str]:
     """Names of the patches a UNet needs; repairs of crashes and of the race always."""
-    names = ["peft_flag", "conv_shortcut", "comm_queue"]
+    names = ["peft_flag", "conv_shortcut", "comm_queue", "partial_sums"]
     return names + ["exact_groupnorm"] * exact + ["gn_sync"] * gn_sync
 
 

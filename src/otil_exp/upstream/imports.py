@@ -49,14 +49,26 @@ with imported():
     from distrifuser.models.base_model import BaseModel
     from distrifuser.models.distri_sdxl_unet_pp import DistriUNetPP
     from distrifuser.models.distri_sdxl_unet_tp import DistriUNetTP
+    from distrifuser.modules.base_module import BaseModule
     from distrifuser.modules.pp import attn as pp_attn
     from distrifuser.modules.pp.groupnorm import DistriGroupNorm
+    from distrifuser.modules.tp import attention, conv2d, feed_forward, resnet
+    from distrifuser.modules.tp.attention import DistriAttentionTP
+    from distrifuser.modules.tp.conv2d import DistriConv2dTP
+    from distrifuser.modules.tp.feed_forward import DistriFeedForwardTP
     from distrifuser.modules.tp.resnet import DistriResnetBlock2DTP
     from distrifuser.utils import DistriConfig, PatchParallelismCommManager
 
+tp_modules = (attention, conv2d, feed_forward, resnet)
+"""Modules of the tensor-parallel layers."""
+
 __all__ = [
     "BaseModel",
+    "BaseModule",
+    "DistriAttentionTP",
     "DistriConfig",
+    "DistriConv2dTP",
+    "DistriFeedForwardTP",
     "DistriGroupNorm",
     "DistriResnetBlock2DTP",
     "DistriUNetPP",
@@ -64,4 +76,5 @@ __all__ = [
     "PatchParallelismCommManager",
     "imported",
     "pp_attn",
+    "tp_modules",
 ]

@@ -24,15 +24,24 @@ ALIKE = StepKinds(examples=(0,), of=lambda counter: 0)
 """All steps are of one kind."""
 
 
-def step_kinds(parallelism: Parallelism, slices: int, warmup_steps: int, split_scheme: SplitScheme | None) -> StepKinds:
+def step_kinds(
+    parallelism: Parallelism,
+    slices: int,
+    warmup_steps: int,
+    split_scheme: SplitScheme | None,
+    stale_sums: bool = False,
+) -> StepKinds:
     """Kinds of a method's steps (pipelines.py:150-157; pp :104-109; naive :83-85).
 
     patch: synchronous steps, the first after warm-up (nothing is queued from the step before), and later ones.
-    naive_patch that alternates: rows and columns. Others: one.
+    tensor with stale sums: synchronous steps and later ones. naive_patch that alternates: rows and columns.
+    Others: one.
     """
     if slices > 1 and parallelism is Parallelism.patch:
         first = warmup_steps + 1
         return StepKinds(examples=(0, first, first + 1), of=lambda counter: min(max(counter - warmup_steps, 0), 2))
+    if slices > 1 and stale_sums:
+        return StepKinds(examples=(0, warmup_steps + 1), of=lambda counter: int(counter > warmup_steps))
     if slices > 1 and split_scheme is SplitScheme.alternate:
         return StepKinds(examples=(0, 1), of=lambda counter: split_dim(SplitScheme.alternate, counter) - 2)
     return ALIKE

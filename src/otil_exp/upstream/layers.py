@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from diffusers import UNet2DConditionModel
 
+from otil_exp.config import StaleSums, TensorLayers
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (
     BaseModel,
@@ -15,6 +16,7 @@ from otil_exp.upstream.imports import (
     DistriUNetTP,
     PatchParallelismCommManager,
 )
+from otil_exp.upstream.stale_sums import make_stale
 
 _WRAPPERS: dict[str, type[BaseModel]] = {"patch": DistriUNetPP, "tensor": DistriUNetTP}
 
@@ -25,8 +27,17 @@ class Layers:
     With one slice, and for parallelism none and naive_patch, the layers stay as they are.
     """
 
-    def __init__(self, unet: UNet2DConditionModel, config: RankConfig, *, own_statistics: bool) -> None:
-        """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm)."""
+    def __init__(
+        self,
+        unet: UNet2DConditionModel,
+        config: RankConfig,
+        *,
+        own_statistics: bool,
+        stale: StaleSums | None = None,
+        stale_layers: Sequence[TensorLayers] = (),
+    ) -> None:
+        """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm). stale,
+        stale_layers: which sums of tensor parallelism come late (stale_sums)."""
         self.unet = unet.requires_grad_(False)
         self._config = config
         self._own_statistics = own_statistics
@@ -35,6 +46,7 @@ class Layers:
         if config.n_device_per_batch > 1 and config.parallelism in _WRAPPERS:
             self._wrapper = _WRAPPERS[config.parallelism](unet, config)
             unet.requires_grad_(False)  # the wrappers made new weights
+        self._sums = make_stale(unet, stale, stale_layers) if stale else []
 
     def set_counter(self, counter: int) -> None:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
@@ -58,6 +70,8 @@ class Layers:
 
     def wait(self) -> None:
         """Wait for the exchanges that are under way; what is queued stays queued (base_model.py:46)."""
+        for layer_sum in self._sums:
+            layer_sum.wait()
         for manager in self._managers:
             for index, handle in enumerate(manager.handles or ()):
                 if handle is not None:
@@ -66,6 +80,8 @@ class Layers:
 
     def clear(self) -> None:
         """Send what is queued and wait for everything, so that nothing is pending. All ranks must call it."""
+        for layer_sum in self._sums:
+            layer_sum.wait()
         for manager in self._managers:
             manager.clear()
 

@@ -13,12 +13,14 @@ from otil_exp.upstream.patches.comm_queue import comm_queue
 from otil_exp.upstream.patches.conv_shortcut import conv_shortcut
 from otil_exp.upstream.patches.exact_groupnorm import exact_groupnorm
 from otil_exp.upstream.patches.gn_sync import gn_sync
+from otil_exp.upstream.patches.partial_sums import partial_sums
 from otil_exp.upstream.patches.peft_flag import peft_flag
 
 PATCHES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "peft_flag": peft_flag,
     "conv_shortcut": conv_shortcut,
     "comm_queue": comm_queue,
+    "partial_sums": partial_sums,
     "exact_groupnorm": exact_groupnorm,
     "gn_sync": gn_sync,  # wraps the forward that exact_groupnorm installs, hence after it
 }
@@ -37,4 +39,13 @@ def applied(*names: str) -> Iterator[None]:
         yield
 
 
-__all__ = ["PATCHES", "applied", "comm_queue", "conv_shortcut", "exact_groupnorm", "gn_sync", "peft_flag"]
+__all__ = [
+    "PATCHES",
+    "applied",
+    "comm_queue",
+    "conv_shortcut",
+    "exact_groupnorm",
+    "gn_sync",
+    "partial_sums",
+    "peft_flag",
+]

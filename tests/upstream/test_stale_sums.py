@@ -1,0 +1,140 @@
+"""Tensor parallelism that does not wait: what is added up, layer by layer, and what the whole UNet makes of it."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from places import place
+from torch import distributed as dist
+from trajectories import TIMESTEPS, WARMUP, pictures, prepared
+
+from otil_exp.config import Parallelism, StaleSums, TensorLayers
+from otil_exp.traffic import Traffic
+from otil_exp.upstream.stale_sums import LayerSum
+from ranks import run_ranks
+
+pytestmark = pytest.mark.ranks
+
+ALL = tuple(TensorLayers)
+PARTIALS = [[1.0, 20.0, 300.0], [2.0, 50.0, 700.0], [4.0, 90.0, 100.0], [8.0, 10.0, 200.0]]
+"""Partial sums of three ranks at four steps, of which the first is warm-up."""
+
+
+def layer_sums(rank, stale):
+    """What one layer's sum is at each step on this rank."""
+    config = SimpleNamespace(batch_group=dist.group.WORLD, warmup_steps=0)
+    layer = SimpleNamespace(counter=0, distri_config=config)
+    layer_sum, seen = LayerSum(layer, stale), []
+    for layer.counter, partials in enumerate(PARTIALS):
+        partial = torch.tensor(partials[rank])
+        layer_sum.add_up(partial)
+        seen.append(partial.item())
+    layer_sum.wait()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("stale", "expected"),
+    [
+        # own now, the two peers' of the step before
+        (StaleSums.peers, [[321, 2 + 320, 4 + 750, 8 + 190], [321, 351, 792, 114], [321, 721, 152, 294]]),
+        (StaleSums.all, [[321, 321, 752, 194]] * 3),
+    ],
+)
+def test_a_layer_adds_up_what_it_says_it_does(stale, expected):
+    assert run_ranks(3, layer_sums, stale) == expected
+
+
+def still(ranks, **settings):
+    """Predictions when latent and timestep stay as they are: what is late is then as good as new."""
+    with prepared(ranks, parallelism=Parallelism.tensor, **settings) as ready:
+        ready.unet.begin(ready.steps)
+        with torch.no_grad():
+            made = [ready.unet(timestep=torch.tensor(500.0), **ready.inputs, return_dict=False)[0] for _ in TIMESTEPS]
+        ready.unet.finish()
+        return made
+
+
+def traffic(ranks, **settings):
+    with prepared(ranks, parallelism=Parallelism.tensor, **settings) as ready, ready.traffic.installed():
+        ready.traffic.take()
+        return [ready.traffic.take() for _ in ready.picture()]
+
+
+def work(rank):
+    ranks = place(rank, split_batch=False)
+    stale = {kind: {"stale": kind, "stale_layers": ALL} for kind in StaleSums}
+    tensor = {"parallelism": Parallelism.tensor}
+    return {
+        "tensor": pictures(ranks, **tensor)[0],
+        "none": pictures(ranks, **tensor, stale=StaleSums.peers, stale_layers=())[0],
+        "still tensor": still(ranks),
+        "still": {kind: still(ranks, **settings) for kind, settings in stale.items()},
+        "called": {kind: pictures(ranks, **tensor, **settings, count=2) for kind, settings in stale.items()},
+        "replayed": {kind: pictures(ranks, **tensor, **settings, graphs=True)[0] for kind, settings in stale.items()},
+        "parts": {
+            layers: pictures(ranks, **tensor, stale=StaleSums.all, stale_layers=[layers])[0] for layers in TensorLayers
+        },
+        "traffic": [traffic(ranks), traffic(ranks, **stale[StaleSums.peers])],
+        "replayed traffic": traffic(ranks, **stale[StaleSums.peers], graphs=True),
+    }
+
+
+@pytest.fixture(scope="module")
+def made():
+    return run_ranks(2, work, timeout=120)
+
+
+def same(ours, theirs):
+    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def apart(ours, theirs):
+    return [(a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)]
+
+
+def test_without_stale_layers_it_is_tensor_parallelism_bit_for_bit(made):
+    assert same(made[0]["none"], made[0]["tensor"])
+
+
+@pytest.mark.parametrize("kind", StaleSums)
+def test_warm_up_is_tensor_parallelism_and_later_steps_are_not(made, kind):
+    differences = apart(made[0]["called"][kind][0], made[0]["tensor"])
+    assert max(differences[: WARMUP + 1]) == 0
+    assert min(differences[WARMUP + 1 :]) > 1e-3
+
+
+@pytest.mark.parametrize("kind", StaleSums)
+def test_where_nothing_changes_what_is_late_is_exact(made, kind):
+    assert same(made[0]["still"][kind], made[0]["still tensor"])
+
+
+@pytest.mark.parametrize("kind", StaleSums)
+def test_pictures_repeat_and_graphs_give_what_calls_give(made, kind):
+    for rank in made:
+        first, second = rank["called"][kind]
+        assert same(first, second)
+        assert same(first, rank["replayed"][kind])
+
+
+@pytest.mark.parametrize("kind", StaleSums)
+def test_ranks_agree_on_one_prediction(made, kind):
+    """With `peers` each rank's layers added up something else."""
+    first, second = made
+    assert same(first["called"][kind][0], second["called"][kind][0])
+
+
+def test_each_kind_of_layers_can_be_late_alone(made):
+    results = [made[0]["parts"][layers] for layers in TensorLayers]
+    assert all(not same(result, made[0]["tensor"]) for result in results)
+    assert all(not same(one, other) for one, other in pairwise(results))
+
+
+def test_as_many_bytes_cross_as_in_tensor_parallelism_and_one_small_prediction(made):
+    tensor, stale = made[0]["traffic"]
+    prediction = 2 * 4 * 16 * 16 * 4  # of both halves, float32; an all_reduce of two ranks sends it once
+    assert stale[: WARMUP + 1] == tensor[: WARMUP + 1]
+    for late, blocking in zip(stale[WARMUP + 1 :], tensor[WARMUP + 1 :], strict=True):
+        assert late == Traffic(blocking.collectives + 1, blocking.bytes_sent + prediction)
+    assert made[0]["replayed traffic"] == stale
