@@ -32,6 +32,15 @@ def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> 
     assert pipeline.scheduler.config.beta_schedule == "scaled_linear"
 
 
+@pytest.mark.parametrize("scheduler", Scheduler)
+def test_timesteps_stay_where_the_tables_are_that_they_are_looked_up_in(scheduler: Scheduler) -> None:
+    """On a GPU each look-up would make the host wait for the step before; "meta" stands for any other device."""
+    pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))
+    pipeline.scheduler.set_timesteps(4, device=torch.device("meta"))
+    assert pipeline.scheduler.timesteps.device.type == "cpu"
+    assert len(pipeline.scheduler.timesteps) == 4
+
+
 def test_the_unet_is_loaded_in_the_variant_asked_for(tmp_path: Path) -> None:
     """A folder that holds fp16 files only, as SDXL's does: upstream's own loading wants the fp32 ones."""
     whole = load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, torch.device("cpu"))

@@ -52,8 +52,23 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
         pipeline = _from_files(model, dtype)
     cls, settings = _SCHEDULERS[scheduler]
     pipeline.scheduler = cls.from_config(pipeline.scheduler.config, **settings)
+    keep_timesteps_on_host(pipeline.scheduler)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline.to(device)
+
+
+def keep_timesteps_on_host(scheduler: Any) -> None:
+    """Let set_timesteps leave them on the CPU, whatever device a pipeline asks for.
+
+    diffusers' schedulers look each one up in tables that lie on the CPU: one on the GPU makes the host wait for the
+    whole step before it can prepare the next.
+    """
+    set_timesteps = scheduler.set_timesteps
+
+    def on_host(*args: Any, device: Any = None, **options: Any) -> None:
+        set_timesteps(*args, device="cpu", **options)
+
+    scheduler.set_timesteps = on_host
 
 
 def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipeline:

@@ -71,3 +71,22 @@ def test_every_kind_of_patch_step_is_captured_with_the_traffic_of_a_call(mode):
     predictions, replayed = picture(rank_0_of(2), Engine.cuda_graph, **settings)
     assert replayed == called
     assert len({prediction.data_ptr() for prediction in predictions}) == len(TIMESTEPS)
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("_fake_peers")
+def test_a_replayed_step_never_makes_the_host_wait():
+    """Torch raises at the first synchronisation; the timestep comes from the CPU, as the scheduler's does."""
+    settings = {"parallelism": Parallelism.patch, "sync_mode": SyncMode.no_sync, "noise_gather": False}
+    inputs, traffic = on_gpu(tiny_inputs()), TrafficCounter()
+    shape = {"warmup_steps": 1, "height": 128, "width": 128, "guidance": True}
+    unet = build_unet(tiny_unet().cuda(), rank_0_of(2), engine=Engine.cuda_graph, traffic=traffic, **shape, **settings)
+    unet.prepare(timestep=0, **inputs)
+    unet.begin(step_kinds(len(TIMESTEPS), 1))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for t in TIMESTEPS:
+            unet(timestep=torch.tensor(t), **inputs, return_dict=False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    unet.close()

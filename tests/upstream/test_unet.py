@@ -111,3 +111,17 @@ def test_the_pipeline_finds_what_it_reads_of_a_unet():
     assert unet.config == plain.config
     assert (unet.dtype, unet.device) == (plain.dtype, plain.device)
     assert unet.add_embedding.linear_1.in_features == plain.add_embedding.linear_1.in_features
+
+
+@torch.no_grad()
+def test_a_step_does_not_walk_the_modules(inputs, monkeypatch):
+    """SDXL has 1,930: what is done to all layers in every step is done to a list."""
+    unet = rank_unet(parallelism=Parallelism.patch, sync_mode=SyncMode.no_sync, noise_gather=False)
+    unet.begin(step_kinds(2, 0))
+
+    def walk(self, *_, **__):
+        raise AssertionError(f"walked the modules of a {type(self).__name__}")
+
+    monkeypatch.setattr(torch.nn.Module, "named_modules", walk)
+    call(unet, inputs, 981.0)
+    call(unet, inputs, 500.9)

@@ -60,6 +60,15 @@ class StepInputs:
             tensor.copy_(other.added_cond_kwargs[name])
 
 
+def on_device(timestep: torch.Tensor | float, device: torch.device) -> torch.Tensor:
+    """A timestep () or (b,) as a tensor of the device. One number is written there by a kernel, not copied from the
+    host's memory: such a copy would wait until the device has done all it was given."""
+    if isinstance(timestep, torch.Tensor) and (timestep.ndim or timestep.device.type != "cpu"):
+        return timestep.to(device)
+    dtype = timestep.dtype if isinstance(timestep, torch.Tensor) else None
+    return torch.full((), float(timestep), dtype=dtype, device=device)
+
+
 Cut = Callable[[StepInputs, int], StepInputs]
 """(inputs of the whole batch and picture, step counter) -> the inputs of this rank."""
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from otil_exp.upstream.assemble import Assembly, UNetStep
 from otil_exp.upstream.engine import StepEngine
-from otil_exp.upstream.inputs import Cut, StepInputs
+from otil_exp.upstream.inputs import Cut, StepInputs, on_device
 from otil_exp.upstream.kinds import StepKinds
 from otil_exp.upstream.layers import Layers
 
@@ -152,8 +152,7 @@ class RankUNet(nn.Module):
                 f"sample of shape {tuple(sample.shape)}: this UNet was built for {self._sample_shape} (one picture a "
                 f"call, 2 in the batch with guidance and 1 without, at the height and width of the config)"
             )
-        step_time = torch.as_tensor(timestep, device=sample.device)
-        return StepInputs(sample, step_time, encoder_hidden_states, added_cond_kwargs)
+        return StepInputs(sample, on_device(timestep, sample.device), encoder_hidden_states, added_cond_kwargs)
 
     def _compute(self, inputs: StepInputs) -> torch.Tensor:
         output: torch.Tensor = self.unet(
