@@ -160,6 +160,37 @@ class TransmitConfig:
     """Unvisited blocks first, so that every block is sent within ceil(K / k) steps; false: highest score only."""
 
 
+class ScoreOn(StrEnum):
+    """What is compared to tell how much a block changed."""
+
+    latent = "latent"
+    """The latent that the UNet gets."""
+    first_attention = "first_attention"
+    """K/V of its first self-attention layer."""
+    middle_attention = "middle_attention"
+    last_attention = "last_attention"
+
+
+class Overlap(StrEnum):
+    """When context that was sent after a step is used."""
+
+    none = "none"
+    """In the next step, which waits for it: as old as DistriFusion's context."""
+    step = "step"
+    """In the step after the next: it travels while the next one computes."""
+
+
+@dataclass
+class ContextConfig(TransmitConfig):
+    """The layer context of which blocks of a slice crosses the wire each step (OTIL; CVPR 2026 paper)."""
+
+    score_on: ScoreOn = ScoreOn.latent
+    """What is compared: the latent, or K/V of a self-attention layer."""
+
+    overlap: Overlap = Overlap.none
+    """Whether it is used in the next step or, travelling while that one computes, in the one after."""
+
+
 @dataclass
 class PresetConfig:
     """A method: how the UNet is spread, what its layers exchange, what happens to the noise prediction."""
@@ -184,6 +215,9 @@ class PresetConfig:
 
     gn_sync: bool = False
     """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync)."""
+
+    context: ContextConfig | None = None
+    """The layer context of which blocks is exchanged after each step (needs sync_mode=no_sync and noise_gather)."""
 
     stale: StaleSums | None = None
     """What the layers of stale_layers add up after warm-up instead of waiting; tensor parallelism only, null waits."""
@@ -212,6 +246,17 @@ class KConfig:
 
     budget: float = MISSING
     """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1, infinite: all."""
+
+
+@dataclass
+class CodecConfig:
+    """How layer context that is exchanged block by block is written down; ignored by methods that send none."""
+
+    quantizer: str = "none"
+    """none, fp8 or int8; a name of otil_exp.exchange.QUANTIZERS."""
+
+    residual: bool = False
+    """Whether the change against what the peers hold is sent, with error feedback, instead of the value."""
 
 
 @dataclass
@@ -407,6 +452,7 @@ class ExperimentConfig:
     preset: PresetConfig = field(default_factory=PresetConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     k: KConfig = field(default_factory=KConfig)
+    codec: CodecConfig = field(default_factory=CodecConfig)
     refresh: RefreshConfig = field(default_factory=RefreshConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     prompts: PromptsConfig = field(default_factory=PromptsConfig)

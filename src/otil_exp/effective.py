@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from otil_exp.config import (
     BenchmarkConfig,
+    CodecConfig,
     DeviceConfig,
     DeviceKind,
     ExperimentConfig,
@@ -44,7 +45,7 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
     warms_up = (sliced and preset.sync_mode is not SyncMode.full_sync) or preset.stale is not None
     silent = sliced and preset.sync_mode is SyncMode.no_sync
     refreshes = silent and 0 < config.refresh.period < config.num_inference_steps - config.warmup_steps
-    transmits = preset.transmit is not None
+    selects = preset.transmit is not None or preset.context is not None
     return replace(
         config,
         preset=preset,
@@ -52,7 +53,8 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
         warmup_steps=config.warmup_steps if warms_up else NO_WARMUP,
         groupnorm=config.groupnorm if sliced else GroupNormKind.exact,
         refresh=RefreshConfig(period=config.refresh.period if refreshes else 0),
-        k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if transmits else 0),
+        k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if selects else 0),
+        codec=config.codec if preset.context is not None else CodecConfig(),
         device=_effective_device(config.device, topology.world_size),
         benchmark=config.benchmark if config.mode is Mode.benchmark else BenchmarkConfig(),
     )

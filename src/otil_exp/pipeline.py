@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.exchange import LatentExchange, Step, repair_pair, step_kinds
+from otil_exp.exchange import Codec, ContextExchange, LatentExchange, Selection, Step, repair_pair, step_kinds
 from otil_exp.loading import load_pipeline
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
-from otil_exp.upstream import build_unet
+from otil_exp.upstream import MakeContextExchange, build_unet
 from otil_exp.validate import grid_of
 
 
@@ -72,6 +73,7 @@ class RankPipeline:
             groupnorm=config.groupnorm,
             stale=config.preset.stale,
             stale_layers=config.preset.stale_layers,
+            make_context=_make_context(config, ranks),
             warmup_steps=config.warmup_steps,
             height=config.height,
             width=config.width,
@@ -183,6 +185,30 @@ def _exchange(config: ExperimentConfig, ranks: RankContext) -> LatentExchange | 
         score=transmit.score,
         against=transmit.against.value,
         polling=transmit.polling,
+        group=ranks.batch_group,
+    )
+
+
+def _make_context(config: ExperimentConfig, ranks: RankContext) -> MakeContextExchange | None:
+    """How the exchange of layer context is made, once the layers have said what there is."""
+    context = config.preset.context
+    if context is None:
+        return None
+    selection = Selection(
+        k=int(config.k.budget),
+        score=context.score,
+        against=context.against.value,
+        polling=context.polling,
+        score_on=context.score_on.value,
+    )
+    return partial(
+        ContextExchange,
+        grid_of(config, ranks.topology),
+        selection=selection,
+        slice_index=ranks.slice_index,
+        slices=ranks.topology.slices,
+        overlap=context.overlap.value,
+        codec=Codec(config.codec.quantizer, config.codec.residual),
         group=ranks.batch_group,
     )
 

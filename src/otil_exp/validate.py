@@ -17,8 +17,9 @@ from otil_exp.config import (
     Parallelism,
     SyncMode,
     TrackerKind,
+    TransmitConfig,
 )
-from otil_exp.exchange import SCORES, BlockGrid, resolve_budget
+from otil_exp.exchange import SCORES, BlockGrid, Codec, resolve_budget, split_budget
 from otil_exp.metrics.extractors import LOADERS
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
 from otil_exp.topology import Topology
@@ -55,12 +56,13 @@ def topology_of(config: ExperimentConfig) -> Topology:
 
 
 def grid_of(config: ExperimentConfig, topology: Topology) -> BlockGrid:
-    """The blocks of one slice's latent rows."""
-    assert config.preset.transmit is not None
+    """The blocks of one slice's latent rows, of a method that selects some."""
+    selection = config.preset.transmit or config.preset.context
+    assert selection is not None
     return BlockGrid(
         rows=config.height // VAE_FACTOR // topology.slices,
         width=config.width // VAE_FACTOR,
-        block_size=config.preset.transmit.block_size,
+        block_size=selection.block_size,
     )
 
 
@@ -127,11 +129,33 @@ def _check_preset(config: ExperimentConfig) -> None:
             "while the other layers are silent; use preset.sync_mode=no_sync, or sync_gn for DistriFusion's way",
         ),
         (
-            preset.transmit is not None and preset.transmit.score not in SCORES,
-            f"preset.transmit.score={preset.transmit and preset.transmit.score}: use one of {', '.join(SCORES)}",
+            preset.context is not None and (preset.sync_mode is not SyncMode.no_sync or not preset.noise_gather),
+            f"preset.context with preset.sync_mode={_name(preset.sync_mode)} and preset.noise_gather="
+            f"{str(preset.noise_gather).lower()}: it stands in for what silent layers do not exchange, and the noise "
+            "prediction is gathered; use preset.sync_mode=no_sync and preset.noise_gather=true, or preset=otil_context",
         ),
     ]
     _refuse(rules)
+    _check_selection("transmit", preset.transmit)
+    _check_selection("context", preset.context)
+
+
+def _check_selection(name: str, selection: TransmitConfig | None) -> None:
+    if selection is None:
+        return
+    _refuse(
+        [
+            (
+                selection.score not in SCORES,
+                f"preset.{name}.score={selection.score}: use one of {', '.join(SCORES)}",
+            ),
+            (
+                selection.score == "round_robin" and not selection.polling,
+                f"preset.{name}.score=round_robin with preset.{name}.polling=false: it would send the same blocks for "
+                f"ever; use preset.{name}.polling=true",
+            ),
+        ]
+    )
 
 
 def _check_guidance(config: ExperimentConfig) -> None:
@@ -188,8 +212,14 @@ def _check_size(config: ExperimentConfig, topology: Topology) -> None:
 
 
 def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:
-    if config.preset.transmit is not None and topology.slices > 1:
-        resolve_budget(config.k.budget, grid_of(config, topology).count)
+    selects = config.preset.transmit is not None or config.preset.context is not None
+    if not selects or topology.slices == 1:
+        return
+    grid = grid_of(config, topology)
+    k = resolve_budget(config.k.budget, grid.count)
+    if config.preset.context is not None:
+        split_budget(grid, k)
+        Codec(config.codec.quantizer, config.codec.residual)
 
 
 def _check_tensor(config: ExperimentConfig, topology: Topology) -> None:

@@ -1,10 +1,14 @@
 """OTIL's exchange (Only Transmit Informative Latents): blocks, scores, polling, collectives, schedule of the steps.
 
 Pure tensor code over torch and torch.distributed, readable beside guide section 4.1 and the CVPR 2026 paper.
-A *slice* is the rows of the latent that one rank owns; a *block* is a square piece of a slice.
+A *slice* is the rows of the latent that one rank owns; a *block* is a square piece of a slice. LatentExchange sends
+blocks of the latent (the guide), ContextExchange their context in all layers (the paper).
 """
 
 from otil_exp.exchange.blocks import BlockGrid, resolve_budget
+from otil_exp.exchange.codec import QUANTIZERS, Codec
+from otil_exp.exchange.context import ContextExchange, Selection
+from otil_exp.exchange.context_map import split_budget
 from otil_exp.exchange.gather import gather
 from otil_exp.exchange.guidance import repair_pair
 from otil_exp.exchange.polling import Polling
@@ -13,14 +17,19 @@ from otil_exp.exchange.score import SCORES, cosine_dissimilarity
 from otil_exp.exchange.transmit import LatentExchange
 
 __all__ = [
+    "QUANTIZERS",
     "SCORES",
     "BlockGrid",
+    "Codec",
+    "ContextExchange",
     "LatentExchange",
     "Polling",
+    "Selection",
     "Step",
     "cosine_dissimilarity",
     "gather",
     "repair_pair",
     "resolve_budget",
+    "split_budget",
     "step_kinds",
 ]

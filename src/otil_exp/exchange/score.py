@@ -21,8 +21,37 @@ def cosine_dissimilarity(now: Tensor, before: Tensor) -> Tensor:
     return torch.where((norms > 0) & norms.isfinite(), score, torch.zeros_like(score))
 
 
+def l2_distance(now: Tensor, before: Tensor) -> Tensor:
+    """Score how far each block moved, as a share of the block that moved furthest: in [0, 1]; never NaN."""
+    moved = torch.linalg.vector_norm(now.flatten(1).float() - before.flatten(1).float(), dim=1)
+    moved = moved.nan_to_num(0.0, posinf=torch.finfo(moved.dtype).max)
+    return moved / moved.amax().clamp(min=torch.finfo(moved.dtype).tiny)
+
+
+def round_robin(now: Tensor, before: Tensor) -> Tensor:
+    """Score by position alone, first block first: with polling, every block in turn."""
+    return torch.linspace(1, 0, len(now), device=now.device)
+
+
+class RandomScore:
+    """Score by chance, the same chances in every picture: what does the choice itself bring?"""
+
+    def __init__(self) -> None:
+        self._chance: torch.Generator | None = None
+
+    def __call__(self, now: Tensor, before: Tensor) -> Tensor:
+        if self._chance is None:
+            self._chance = torch.Generator(now.device).manual_seed(0)
+        return torch.rand(len(now), generator=self._chance, device=now.device)
+
+
 Score = Callable[[Tensor, Tensor], Tensor]
 """(now, before), each (K, C, b, b), to (K,) float32 within [0, 10): polling adds 10 to what was not sent yet."""
 
-SCORES: dict[str, Score] = {"cosine": cosine_dissimilarity}
-"""Scores by the name a user types."""
+SCORES: dict[str, Callable[[], Score]] = {
+    "cosine": lambda: cosine_dissimilarity,
+    "l2": lambda: l2_distance,
+    "random": RandomScore,
+    "round_robin": lambda: round_robin,
+}
+"""Scores by the name a user types; made anew at each synchronous step, so that every picture is by itself."""

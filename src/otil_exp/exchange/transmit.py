@@ -56,7 +56,7 @@ class LatentExchange:
             assert dist.get_rank(group) == slice_index, "the group's order is the slices' order"
         self.grid, self.slice_index, self.slices, self.k = grid, slice_index, slices, k
         self.against, self.polling, self.group = against, polling, group
-        self._score = SCORES[score]
+        self._make_score = SCORES[score]
         # Slices are horizontal, so the blocks of the whole latent, row by row, are those of slice 0, of slice 1, ...
         self._whole = replace(grid, rows=grid.rows * slices)
         self._memory: Tensor | None = None  # (slices, K, C, b, b)
@@ -67,6 +67,7 @@ class LatentExchange:
             return
         self._memory = self._whole.split(latents).unflatten(0, (self.slices, self.grid.count))
         self._before = self._memory[self.slice_index].clone()  # what the next step's blocks are compared with
+        self._score = self._make_score()
         self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
 
     def step(self, latents: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.assemble import AgreeOnMean, Assembly, GatherHalves, GatherSlices, KeepOwnSlice, Repair, whole
 from otil_exp.upstream.checks import check_graphs, check_method, check_sizes
+from otil_exp.upstream.context import MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, StepEngine
 from otil_exp.upstream.inputs import own_half, own_part, split_dim
@@ -43,6 +44,7 @@ def build_unet(
     groupnorm: GroupNormKind = GroupNormKind.exact,
     stale: StaleSums | None = None,
     stale_layers: Sequence[TensorLayers] = (),
+    make_context: MakeContextExchange | None = None,
     warmup_steps: int,
     height: int,
     width: int,
@@ -54,12 +56,13 @@ def build_unet(
     """Spread a UNet over the ranks of a run.
 
     unet: on the rank's device, whole, the same on all ranks; it is changed in place. height, width: pixels. guidance:
-    whether the batch holds an unconditional and a conditional half. repair: what cfg_repair calls. The other settings
+    whether the batch holds an unconditional and a conditional half. repair: what cfg_repair calls. make_context: who
+    exchanges layer context block by block in a step of sync_mode=no_sync. The other settings
     are those of otil_exp.config. Patches of distrifuser act on the whole process until close() of the result.
     Raises ValueError for settings that do not go together; most are refused earlier, when the config is composed.
     """
     if parallelism is not Parallelism.patch:
-        sync_mode, noise_gather, gn_sync = None, True, False
+        sync_mode, noise_gather, gn_sync, make_context = None, True, False, None
     if parallelism is not Parallelism.naive_patch:
         split_scheme = None
     if parallelism is not Parallelism.tensor or ranks.topology.slices == 1 or not stale_layers:
@@ -75,7 +78,7 @@ def build_unet(
     config = RankConfig(
         ranks,
         parallelism=parallelism.value,
-        mode=(sync_mode or SyncMode.full_sync).value,
+        mode=_mode(sync_mode, gn_sync, make_context is not None).value,
         warmup_steps=warmup_steps,
         height=height,
         width=width,
@@ -86,7 +89,9 @@ def build_unet(
     with ExitStack() as undo:
         undo.enter_context(applied(*_patches(exact, gn_sync)))
         return RankUNet(
-            Layers(unet, config, own_statistics=exact, stale=stale, stale_layers=stale_layers),
+            Layers(
+                unet, config, own_statistics=exact, stale=stale, stale_layers=stale_layers, make_context=make_context
+            ),
             runs,
             cut=own_half(ranks) if split_scheme is None else own_part(ranks, split_scheme),
             assemble=assembly,
@@ -94,6 +99,13 @@ def build_unet(
             sample_shape=(1 + guidance, unet.config.in_channels, height // VAE_FACTOR, width // VAE_FACTOR),
             patches=undo.pop_all(),
         )
+
+
+def _mode(sync_mode: SyncMode | None, gn_sync: bool, context: bool) -> SyncMode:
+    """The mode of distrifuser's layers. Layers whose context is exchanged for them are those that are one step late."""
+    if context:
+        return SyncMode.sync_gn if gn_sync else SyncMode.separate_gn
+    return sync_mode or SyncMode.full_sync
 
 
 def _patches(exact: bool, gn_sync: bool) -> list[str]:

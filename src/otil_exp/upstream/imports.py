@@ -51,6 +51,8 @@ with imported():
     from distrifuser.models.distri_sdxl_unet_tp import DistriUNetTP
     from distrifuser.modules.base_module import BaseModule
     from distrifuser.modules.pp import attn as pp_attn
+    from distrifuser.modules.pp.attn import DistriSelfAttentionPP
+    from distrifuser.modules.pp.conv2d import DistriConv2dPP
     from distrifuser.modules.pp.groupnorm import DistriGroupNorm
     from distrifuser.modules.tp import attention, conv2d, feed_forward, resnet
     from distrifuser.modules.tp.attention import DistriAttentionTP
@@ -67,10 +69,12 @@ __all__ = [
     "BaseModule",
     "DistriAttentionTP",
     "DistriConfig",
+    "DistriConv2dPP",
     "DistriConv2dTP",
     "DistriFeedForwardTP",
     "DistriGroupNorm",
     "DistriResnetBlock2DTP",
+    "DistriSelfAttentionPP",
     "DistriUNetPP",
     "DistriUNetTP",
     "PatchParallelismCommManager",

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from diffusers import UNet2DConditionModel
 
 from otil_exp.config import StaleSums, TensorLayers
+from otil_exp.upstream.context import ContextExchange, ContextManager, MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (
     BaseModel,
     BaseModule,
+    DistriConv2dPP,
     DistriGroupNorm,
+    DistriSelfAttentionPP,
     DistriUNetPP,
     DistriUNetTP,
     PatchParallelismCommManager,
@@ -36,12 +40,16 @@ class Layers:
         own_statistics: bool,
         stale: StaleSums | None = None,
         stale_layers: Sequence[TensorLayers] = (),
+        make_context: MakeContextExchange | None = None,
     ) -> None:
         """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm). stale,
-        stale_layers: which sums of tensor parallelism come late (stale_sums)."""
+        stale_layers: which sums of tensor parallelism come late (stale_sums). make_context: who exchanges context
+        after a step that is not synchronous, instead of the layers."""
         self.unet = unet.requires_grad_(False)
         self._config = config
         self._own_statistics = own_statistics
+        self._make_context = make_context
+        self._context: ContextExchange | None = None
         self._managers: list[Any] = []
         self._wrapper: Any = None
         if config.n_device_per_batch > 1 and config.parallelism in _WRAPPERS:
@@ -55,21 +63,33 @@ class Layers:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
         for layer in self._counting:
             layer.set_counter(counter)
+        if self._context is not None:
+            self._context.before_step(self._synchronous(counter))
 
     def register(self, call: Callable[[], Any]) -> None:
         """Make the exchange buffers: `call` runs the UNet once, in which every layer registers what it will send."""
         if self._wrapper is None or self._config.parallelism != "patch":
             return
-        layers = PatchParallelismCommManager(self._config)
-        self._wrapper.set_comm_manager(layers)
-        self._managers = [layers]
+        if self._make_context is None:
+            layers = PatchParallelismCommManager(self._config)
+            self._wrapper.set_comm_manager(layers)
+            self._managers = [layers]
+        else:
+            self._managers = [self._manager(DistriSelfAttentionPP), self._manager(DistriConv2dPP)]
         if self._own_statistics:
-            self._managers.append(self._statistics_manager())
+            self._managers.append(self._manager(DistriGroupNorm))
         self.set_counter(0)
         call()
         for manager in self._managers:
             if manager.numel > 0:
                 manager.create_buffer()
+        if self._make_context is not None:
+            self._context = self._make_context(*self._managers[:2])
+
+    def exchange(self, latents: torch.Tensor, counter: int) -> None:
+        """After a step: exchange what the layers themselves did not. latents: (b, 4, H, W) that the UNet got."""
+        if self._context is not None:
+            self._context.after_step(latents, self._synchronous(counter))
 
     def wait(self) -> None:
         """Wait for the exchanges that are under way; what is queued stays queued (base_model.py:46)."""
@@ -87,11 +107,20 @@ class Layers:
             layer_sum.wait()
         for manager in self._managers:
             manager.clear()
+        if self._context is not None:
+            self._context.receive()
 
-    def _statistics_manager(self) -> PatchParallelismCommManager:
-        """A manager for GroupNorm alone: one manager holds one dtype (utils.py:136), and statistics are fp32."""
-        manager = PatchParallelismCommManager(self._config)
+    def _synchronous(self, counter: int) -> bool:
+        return counter <= self._config.warmup_steps
+
+    def _manager(self, kind: type[BaseModule]) -> PatchParallelismCommManager:
+        """A manager for one kind of layers alone.
+
+        GroupNorm's statistics are fp32, and one manager holds one dtype (utils.py:136); context that is exchanged block
+        by block is kept apart by what a block means in it.
+        """
+        manager = (PatchParallelismCommManager if self._make_context is None else ContextManager)(self._config)
         for module in self.unet.modules():
-            if isinstance(module, DistriGroupNorm):
+            if isinstance(module, kind):
                 module.set_comm_manager(manager)
         return manager

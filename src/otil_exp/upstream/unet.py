@@ -110,6 +110,7 @@ class RankUNet(nn.Module):
         self._layers.set_counter(step.counter)
         part = self._cut(inputs, step.counter)
         local = self.engine.run(self._kinds.of(step.counter), self._compute, part)
+        self._layers.exchange(inputs.sample, step.counter)
         prediction = self._assemble(local, step)
         return UNet2DConditionOutput(sample=prediction) if return_dict else (prediction,)
 

@@ -1,0 +1,95 @@
+"""Fewer bytes for what is sent: a pair of pure functions, and a bound on what they lose.
+
+Values are quantised in groups of neighbours that share a scale, the group's largest magnitude. With `residual` it is
+the change against what the peers already hold that is quantised: the sender keeps what they hold, so an error of one
+step is part of the next step's change and does not add up (error feedback; CompactFusion, NeurIPS 2025, arXiv
+2507.17511).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GROUP = 128
+"""Values that share a scale: 4 bytes more for 128."""
+
+_LARGEST = {"fp8": 448.0, "int8": 127.0}
+"""What a group's largest magnitude becomes: the largest float8_e4m3fn, the largest symmetric int8."""
+
+QUANTIZERS = ("none", *_LARGEST)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Values (n,) of a floating dtype to bytes and back."""
+
+    quantizer: str = "none"
+    """none (the values themselves), fp8 (e4m3) or int8, a byte a value and a scale a group."""
+
+    residual: bool = False
+    """Whether the caller encodes the change against what the receiver holds, and adds it there."""
+
+    def __post_init__(self) -> None:
+        if self.quantizer not in QUANTIZERS:
+            raise ValueError(f"codec.quantizer={self.quantizer}: use one of {', '.join(QUANTIZERS)}")
+        if self.residual and self.quantizer == "none":
+            raise ValueError(
+                "codec.residual=true with codec.quantizer=none: the change takes as many bytes as the value; use "
+                "codec=residual (int8) or codec.residual=false"
+            )
+
+    def encode(self, values: Tensor) -> Tensor:
+        """Bytes (size(n, dtype),) uint8 of values (n,)."""
+        if self.quantizer == "none":
+            return values.contiguous().view(torch.uint8)
+        groups = _grouped(values.float())
+        scales = self._scales(groups)
+        if self.quantizer == "fp8":
+            quantised = (groups / scales).to(torch.float8_e4m3fn)
+        else:
+            quantised = (groups / scales).round().clamp(-127, 127).to(torch.int8)
+        return torch.cat([scales.flatten().view(torch.uint8), quantised.flatten().view(torch.uint8)])
+
+    def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        """The values (count,) of a dtype that bytes stand for, each within `bound` of what was encoded."""
+        if self.quantizer == "none":
+            return encoded.view(dtype)
+        groups = math.ceil(count / GROUP)
+        scales, quantised = encoded.split([4 * groups, GROUP * groups])
+        kind = torch.float8_e4m3fn if self.quantizer == "fp8" else torch.int8
+        values = quantised.view(kind).view(groups, GROUP).float() * scales.view(torch.float32)[:, None]
+        return values.flatten()[:count].to(dtype)
+
+    def size(self, count: int, dtype: torch.dtype) -> int:
+        """Bytes of `count` encoded values of a dtype."""
+        if self.quantizer == "none":
+            return count * dtype.itemsize
+        return math.ceil(count / GROUP) * (4 + GROUP)
+
+    def bound(self, values: Tensor) -> Tensor:
+        """The most that each value (n,) can be off after encode and decode, float32 (n,).
+
+        int8: half a step of the group's scale. fp8: 2**-4 of the value (three bits of mantissa, rounded), or half of
+        the smallest step where that is more. Then one rounding to the values' dtype.
+        """
+        exact = values.float()
+        if self.quantizer == "none":
+            return torch.zeros_like(exact)
+        scales = self._scales(_grouped(exact)).expand(-1, GROUP).flatten()[: values.numel()]
+        lost = scales / 2 if self.quantizer == "int8" else torch.maximum(exact.abs() / 16, scales / 2**10)
+        return lost * (1 + 1e-5) + (exact.abs() + lost) * torch.finfo(values.dtype).eps
+
+    def _scales(self, groups: Tensor) -> Tensor:
+        """Scale of each group, (groups, 1) float32; 1 for a group of zeros."""
+        largest = groups.abs().amax(dim=1, keepdim=True)
+        return torch.where(largest > 0, largest / _LARGEST[self.quantizer], torch.ones_like(largest))
+
+
+def _grouped(values: Tensor) -> Tensor:
+    """Pad values (n,) with zeros to whole groups: (groups, GROUP)."""
+    missing = -values.numel() % GROUP
+    return torch.nn.functional.pad(values, (0, missing)).view(-1, GROUP)

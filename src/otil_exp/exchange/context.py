@@ -1,0 +1,243 @@
+"""Exchange the layer context of the k most informative blocks of each slice: OTIL as the CVPR 2026 paper reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from otil_exp.exchange.blocks import BlockGrid
+from otil_exp.exchange.codec import Codec
+from otil_exp.exchange.context_map import IndexMap, edge_blocks, map_halos, map_keys_values, split_budget
+from otil_exp.exchange.polling import Polling
+from otil_exp.exchange.score import SCORES
+from otil_exp.exchange.transmit import Against
+
+Overlap = Literal["none", "step"]
+ScoreOn = Literal["latent", "first_attention", "middle_attention", "last_attention"]
+
+_ALIGNMENT = 16
+"""Bytes; what is received is looked at through wider types."""
+
+
+class HeldContext(Protocol):
+    """The context of some layers, one after the other in flat buffers."""
+
+    shapes: Sequence[Sequence[int]]
+    """Of each layer, for one slice."""
+
+    buffers: Tensor
+    """(slices, n): every slice's context as this rank knows it; its own as the others know it."""
+
+    fresh: Tensor
+    """(n,): this rank's context of this step."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How the blocks to send are chosen."""
+
+    k: int
+    """Blocks a step."""
+    score: str = "cosine"
+    """A name in SCORES."""
+    against: Against = "previous_step"
+    """A block is compared with itself at the previous step or as it was last sent."""
+    polling: bool = True
+    """Every block once a round (Polling)."""
+    score_on: ScoreOn = "latent"
+    """What is compared: the latent that the UNet got, or K/V of its first, middle or last self-attention layer."""
+
+
+class ContextExchange:
+    """What a rank knows of the other slices' layer context, and how it renews k blocks of it a step.
+
+    Around every step of the UNet call `before_step` and `after_step`. In a synchronous step the layers themselves
+    exchange everything. After any other step the k blocks of the own slice that changed most are chosen once, and
+    their context in all layers (K/V, and halo rows of blocks at the edge) goes out in one asynchronous collective from
+    one flat buffer; remote context elsewhere stays as it was. The host never waits for the device to choose.
+    """
+
+    def __init__(
+        self,
+        grid: BlockGrid,
+        keys_values: HeldContext,
+        halos: HeldContext,
+        selection: Selection,
+        *,
+        slice_index: int,
+        slices: int,
+        overlap: Overlap = "none",
+        codec: Codec | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Set up the exchange of one rank.
+
+        grid: blocks of a slice of the latent. slice_index, slices: this rank's slice, counted from the top, and how
+        many there are. overlap: none, what was sent after a step is used in the next one, as DistriFusion's context is;
+        step, it travels while the next one computes and is used in the one after. group: the ranks of the slices of
+        one batch half, in slice order. Raises ValueError for settings that do not exist or do not fit the layers.
+        """
+        assert 0 <= slice_index < slices
+        assert slices > 1, "there is nobody to talk to"
+        if selection.score_on not in get_args(ScoreOn):
+            raise ValueError(f"score_on={selection.score_on}: use one of {', '.join(get_args(ScoreOn))}")
+        if overlap not in get_args(Overlap):
+            raise ValueError(f"overlap={overlap}: use one of {', '.join(get_args(Overlap))}")
+        self._grid, self._selection, self._overlap = grid, selection, overlap
+        self._index, self._slices, self._group = slice_index, slices, group
+        self._codec = codec or Codec()
+        device = keys_values.fresh.device
+        keys_values_map = map_keys_values(grid, keys_values.shapes)
+        self._parts = [
+            _Part(keys_values, keys_values_map, device),
+            _Part(halos, map_halos(grid, halos.shapes), device),
+        ]
+        self._watched = _watched_layer(grid, keys_values, selection.score_on, device)
+        edges = edge_blocks(grid)
+        inner = [block for block in range(grid.count) if block not in edges]
+        self._strata = [torch.tensor(blocks, device=device) for blocks in (edges, inner)]
+        self._budgets = split_budget(grid, selection.k)
+        self._before: Tensor | None = None  # what the next step's blocks are compared with
+        self._under_way: tuple[Any, Tensor] | None = None
+
+    def before_step(self, synchronous: bool) -> None:
+        """Take in what is due before the layers read it; a synchronous step is not to be overwritten later."""
+        if synchronous or self._overlap == "none":
+            self.receive()
+
+    def after_step(self, latents: Tensor, synchronous: bool) -> None:
+        """Choose and send after a step. latents: (b, C, H, W) that the UNet got; halves of a batch hold the same."""
+        if synchronous:
+            self._remember(latents)
+            return
+        self.receive()
+        chosen = self._choose(self._blocks(latents, synchronous))
+        self._send(chosen)
+
+    def receive(self) -> None:
+        """Wait for what is under way, and put it where the layers read it."""
+        if self._under_way is None:
+            return
+        handle, collected = self._under_way
+        self._under_way = None
+        handle.wait()
+        for rank, wire in enumerate(collected):
+            if rank != self._index or self._codec.residual:  # what the peers hold of this rank matters to residuals
+                self._unpack(rank, wire)
+
+    def _remember(self, latents: Tensor) -> None:
+        self._before = self._blocks(latents, synchronous=True).clone()
+        self._score = SCORES[self._selection.score]()
+        self._rounds = [
+            Polling(len(blocks), enabled=self._selection.polling, device=blocks.device) for blocks in self._strata
+        ]
+
+    def _blocks(self, latents: Tensor, synchronous: bool) -> Tensor:
+        """What tells whether a block changed: (K, C, b, b) of the latent, or (K, n, 1, 1) of the watched layer."""
+        if self._watched is None:
+            rows = self._grid.rows
+            return self._grid.split(latents[:1].narrow(2, self._index * rows, rows))
+        return self._watched.blocks(self._index if synchronous else None)
+
+    def _choose(self, blocks: Tensor) -> list[Tensor]:
+        """Positions of the chosen edge blocks and of the chosen inner ones, in their strata."""
+        assert self._before is not None, "a picture starts with a synchronous step"
+        scores = self._score(blocks, self._before)
+        chosen = [
+            rounds.choose(scores[stratum], k) if k else stratum[:0]
+            for rounds, stratum, k in zip(self._rounds, self._strata, self._budgets, strict=True)
+        ]
+        if self._selection.against == "previous_step":
+            self._before = blocks
+        else:
+            sent = self._numbers(chosen)
+            self._before.index_copy_(0, sent, blocks.index_select(0, sent))
+        return chosen
+
+    def _numbers(self, chosen: Sequence[Tensor]) -> Tensor:
+        """Block numbers of positions in the strata, (k,)."""
+        return torch.cat([stratum[positions] for stratum, positions in zip(self._strata, chosen, strict=True)])
+
+    def _rows(self, chosen: Sequence[Tensor]) -> list[Tensor]:
+        """For K/V and for halos, the runs of the chosen blocks."""
+        keys_values, halos = self._parts
+        return [keys_values.map.rows[self._numbers(chosen)].flatten(), halos.map.rows[chosen[0]].flatten()]
+
+    def _send(self, chosen: Sequence[Tensor]) -> None:
+        """Pack the context of the chosen blocks and hand it to all peers, without waiting."""
+        rows = self._rows(chosen)
+        values = self._gathered(rows, [part.held.fresh for part in self._parts])
+        if self._codec.residual:
+            values = values - self._gathered(rows, [part.held.buffers[self._index] for part in self._parts])
+        wire = _aligned(torch.cat([torch.cat(list(chosen)).view(torch.uint8), self._codec.encode(values)]))
+        collected = wire.new_empty((self._slices, len(wire)))
+        handle = dist.all_gather(list(collected.unbind(0)), wire, group=self._group, async_op=True)
+        self._under_way = (handle, collected)
+
+    def _unpack(self, rank: int, wire: Tensor) -> None:
+        """Put the blocks of one rank into its buffers."""
+        k = sum(self._budgets)
+        positions = wire[: 8 * k].view(torch.int64)
+        rows = self._rows(positions.split(list(self._budgets)))
+        buffers = [part.held.buffers[rank] for part in self._parts]
+        counts = [len(indices) * part.map.run for indices, part in zip(rows, self._parts, strict=True)]
+        dtype = buffers[0].dtype
+        encoded = wire[8 * k :][: self._codec.size(sum(counts), dtype)]
+        values = self._codec.decode(encoded, sum(counts), dtype)
+        if self._codec.residual:
+            values = values + self._gathered(rows, buffers)
+        for part, buffer, indices, own in zip(self._parts, buffers, rows, values.split(counts), strict=True):
+            buffer.view(-1, part.map.run).index_copy_(0, indices, own.view(-1, part.map.run))
+
+    def _gathered(self, rows: Sequence[Tensor], buffers: Sequence[Tensor]) -> Tensor:
+        """Runs of K/V and halo buffers (n,), side by side in one flat tensor."""
+        packed = [
+            buffer.view(-1, part.map.run).index_select(0, indices).flatten()
+            for part, buffer, indices in zip(self._parts, buffers, rows, strict=True)
+        ]
+        return torch.cat(packed)
+
+
+class _Part:
+    """The context of one kind of layers, and where each block's lies in it."""
+
+    def __init__(self, held: HeldContext, index_map: IndexMap, device: torch.device) -> None:
+        self.held = held
+        self.map = IndexMap(index_map.rows.to(device), index_map.run)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """One layer's K/V, looked at block by block."""
+
+    part: _Part
+    start: int
+    end: int
+
+    def blocks(self, slice_index: int | None) -> Tensor:
+        """(K, n, 1, 1) of this step, or as the buffers of a slice have it."""
+        held = self.part.held
+        flat = (held.fresh if slice_index is None else held.buffers[slice_index])[self.start : self.end]
+        rows = flat.view(-1, self.part.map.run).index_select(0, self.part.map.rows.flatten())
+        return rows.view(*self.part.map.rows.shape[:1], -1, 1, 1)
+
+
+def _watched_layer(grid: BlockGrid, held: HeldContext, score_on: ScoreOn, device: torch.device) -> _Watched | None:
+    """The layer to choose by; None for the latent."""
+    if score_on == "latent":
+        return None
+    layers = len(held.shapes)
+    layer = {"first_attention": 0, "middle_attention": layers // 2, "last_attention": layers - 1}[score_on]
+    sizes = [torch.Size(shape).numel() for shape in held.shapes]
+    start = sum(sizes[:layer])
+    part = _Part(held, map_keys_values(grid, [held.shapes[layer]]), device)
+    return _Watched(part, start, start + sizes[layer])
+
+
+def _aligned(wire: Tensor) -> Tensor:
+    return torch.nn.functional.pad(wire, (0, -len(wire) % _ALIGNMENT))
