@@ -26,7 +26,7 @@ def test_the_reference_is_one_cell_on_every_topology(composed: Compose) -> None:
 
 
 def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed: Compose) -> None:
-    presets = ["naive_patch", "full_sync", "distrifusion", "guide", "otil", "balanced"]
+    presets = ["naive_patch", "full_sync", "distrifusion", "guide", "otil", "otil_context", "balanced"]
     assert same(composed, *[[f"preset={p}", "topology=2gpu_split"] for p in presets])
     assert not same(composed, ["preset=reference"], ["preset=otil", "topology=2gpu_split"])
 
@@ -39,6 +39,9 @@ def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed:
         ("full_sync", ["warmup_steps=1", "warmup_steps=7"]),
         ("tensor", ["groupnorm=exact", "groupnorm=upstream"]),
         ("tensor", ["preset=tensor", "preset.stale_layers=[attention]"]),
+        ("otil", ["codec=none", "codec=int8"]),
+        ("otil_context", [f"preset.context={{score: random, against: {a}}}" for a in ("previous_step", "last_sent")]),
+        ("otil_context", ["k=k32", "k.budget=0.25"]),
         ("tensor_stale", ["refresh=never", "refresh=every5"]),
         (
             "tensor_stale",
@@ -62,6 +65,7 @@ def test_what_a_method_ignores_makes_no_new_cell(composed: Compose, preset: str,
         ("otil", ["refresh=never", "refresh=every5", "refresh.period=45"]),
         ("otil", ["warmup_steps=1", "warmup_steps=7"]),
         ("otil", ["groupnorm=exact", "groupnorm=upstream"]),
+        ("otil_context", ["codec=none", "codec=fp8", "codec=residual", "k=k8", "preset.context.overlap=step"]),
         ("tensor_stale", ["warmup_steps=1", "preset.stale=all", "preset.stale_layers=[attention]"]),
         ("otil", ["seed=0", "seed=1"]),
         ("otil", ["prompts.limit=2", "prompts.limit=3"]),

@@ -38,6 +38,14 @@ MISTAKES = [
     (["preset=balanced", "preset.cfg_repair=true"], "preset.cfg_repair=false"),
     (["preset=distrifusion", "preset.gn_sync=true"], "or sync_gn for"),
     (["preset.transmit.score=loudness"], "cosine"),
+    (["preset.transmit.score=round_robin", "preset.transmit.polling=false"], "preset.transmit.polling=true"),
+    (["preset=otil_context", "preset.context.score=loudness"], "preset.context.score=loudness: use one of cosine, l2"),
+    (["preset=otil_context", "preset.sync_mode=sync_gn", "preset.gn_sync=false"], "preset=otil_context"),
+    (["preset=otil_context", "preset.noise_gather=false"], "preset.noise_gather=true"),
+    (["preset=otil_context", "k.budget=1"], "k.budget=2 or more"),
+    (["preset=otil_context", "height=192", "width=192", "preset.context.block_size=3"], "1, 2 or a multiple of 4"),
+    (["preset=otil_context", "codec.quantizer=zip"], "none, fp8, int8"),
+    (["preset=otil_context", "codec.residual=true"], "codec=residual"),
     (["preset.transmit.block_size=3"], "block_size"),
     (["preset=tensor", "topology=3gpu_nosplit", "height=288"], "do not divide"),
     (["engine=cuda_graph"], "engine=eager"),
@@ -68,7 +76,10 @@ def test_a_mistake_says_what_to_type(typed: Typed, overrides: list[str], sentenc
 
 @pytest.mark.parametrize(
     "preset",
-    ["reference", "naive_patch", "full_sync", "distrifusion", "tensor", "tensor_stale", "guide", "otil", "balanced"],
+    [
+        *("reference", "naive_patch", "full_sync", "distrifusion", "tensor", "tensor_stale"),
+        *("guide", "otil", "otil_context", "balanced"),
+    ],
 )
 @pytest.mark.parametrize("topology", ["1gpu", "2gpu_split", "2gpu_nosplit", "4gpu_split", "4gpu_nosplit", "8gpu_split"])
 def test_every_preset_composes_on_every_topology(typed: Typed, preset: str, topology: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from otil_exp.config import (
+    Against,
     BenchmarkConfig,
     CodecConfig,
     DeviceConfig,
@@ -19,9 +21,12 @@ from otil_exp.config import (
     SyncMode,
     TensorLayers,
     TopologyConfig,
+    TransmitConfig,
 )
-from otil_exp.exchange import resolve_budget
+from otil_exp.exchange import BLIND, resolve_budget
 from otil_exp.validate import REFERENCE_NAME, grid_of, topology_of
+
+Selection = TypeVar("Selection", bound=TransmitConfig)
 
 REFERENCE = PresetConfig(name=REFERENCE_NAME, parallelism=Parallelism.none)
 """One process, whatever method was asked for on one rank."""
@@ -66,7 +71,20 @@ def _effective_preset(config: ExperimentConfig) -> PresetConfig:
         return REFERENCE
     if topology.slices == 1 and preset.parallelism is not Parallelism.tensor:
         return BATCH_SPLIT
-    return _effective_stale(replace(preset, cfg_repair=preset.cfg_repair and topology.split_batch), topology.slices)
+    preset = replace(
+        preset,
+        cfg_repair=preset.cfg_repair and topology.split_batch,
+        transmit=_effective_selection(preset.transmit),
+        context=_effective_selection(preset.context),
+    )
+    return _effective_stale(preset, topology.slices)
+
+
+def _effective_selection(selection: Selection | None) -> Selection | None:
+    """A score that looks at no block compares it with nothing."""
+    if selection is None or selection.score not in BLIND:
+        return selection
+    return replace(selection, against=Against.previous_step)
 
 
 def _effective_stale(preset: PresetConfig, slices: int) -> PresetConfig:

@@ -13,10 +13,11 @@ from otil_exp.exchange.gather import gather
 from otil_exp.exchange.guidance import repair_pair
 from otil_exp.exchange.polling import Polling
 from otil_exp.exchange.schedule import Step, step_kinds
-from otil_exp.exchange.score import SCORES, cosine_dissimilarity
+from otil_exp.exchange.score import BLIND, SCORES, cosine_dissimilarity
 from otil_exp.exchange.transmit import LatentExchange
 
 __all__ = [
+    "BLIND",
     "QUANTIZERS",
     "SCORES",
     "BlockGrid",

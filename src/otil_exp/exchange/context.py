@@ -100,7 +100,7 @@ class ContextExchange:
         self._watched = _watched_layer(grid, keys_values, selection.score_on, device)
         edges = edge_blocks(grid)
         inner = [block for block in range(grid.count) if block not in edges]
-        self._strata = [torch.tensor(blocks, device=device) for blocks in (edges, inner)]
+        self._strata = [torch.tensor(blocks, dtype=torch.int64, device=device) for blocks in (edges, inner)]
         self._budgets = split_budget(grid, selection.k)
         self._before: Tensor | None = None  # what the next step's blocks are compared with
         self._under_way: tuple[Any, Tensor] | None = None

@@ -48,6 +48,9 @@ class RandomScore:
 Score = Callable[[Tensor, Tensor], Tensor]
 """(now, before), each (K, C, b, b), to (K,) float32 within [0, 10): polling adds 10 to what was not sent yet."""
 
+BLIND = ("random", "round_robin")
+"""Scores that look at neither: what a block would be compared with does not matter."""
+
 SCORES: dict[str, Callable[[], Score]] = {
     "cosine": lambda: cosine_dissimilarity,
     "l2": lambda: l2_distance,

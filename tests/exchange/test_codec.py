@@ -1,0 +1,73 @@
+"""What a codec loses is bounded, value by value, and does not add up where it sends changes."""
+
+import pytest
+import torch
+
+from otil_exp.exchange import Codec
+
+QUANTIZERS = ["none", "fp8", "int8"]
+
+
+def sent(codec, values):
+    encoded = codec.encode(values)
+    assert encoded.dtype == torch.uint8
+    assert len(encoded) == codec.size(len(values), values.dtype)
+    return codec.decode(encoded, len(values), values.dtype)
+
+
+def wild(count, dtype, seed=0):
+    """Values over six orders of magnitude, with zeros and a whole group of zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(count, generator=generator) * 10 ** (4 * torch.rand(count, generator=generator) - 3)
+    values[::7] = 0
+    values[128:256] = 0
+    return values.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+def test_no_value_is_off_by_more_than_its_bound(quantizer, dtype):
+    codec, values = Codec(quantizer), wild(1000, dtype)
+    lost = (sent(codec, values).double() - values.double()).abs()
+    assert (lost <= codec.bound(values).double()).all()
+    assert quantizer == "none" or lost.max() > 0.2 * codec.bound(values).max()  # the bound is not idle
+
+
+def test_int8_rounds_to_a_127th_of_the_groups_largest_value():
+    values = torch.zeros(130)
+    values[:4] = torch.tensor([127.0, 1.4, -1.6, 0.5])  # scale 1; 0.5 rounds to even
+    values[128:] = torch.tensor([0.127, 0.0014])  # a group of its own, scale 0.001
+    torch.testing.assert_close(
+        sent(Codec("int8"), values)[[0, 1, 2, 3, 128, 129]], torch.tensor([127, 1, -2, 0, 0.127, 0.001])
+    )
+
+
+def test_fp8_keeps_three_bits_of_mantissa():
+    values = torch.zeros(128)
+    values[:4] = torch.tensor([448.0, 17.5, 19.5, 0.007])  # scale 1; steps of 2 from 16 to 32, of 2**-9 near 0
+    assert sent(Codec("fp8"), values)[:4].tolist() == [448, 18, 20, 4 * 2**-9]
+
+
+@pytest.mark.parametrize(("quantizer", "expected"), [("none", 2000), ("fp8", 8 * 132), ("int8", 8 * 132)])
+def test_a_byte_a_value_and_a_scale_for_128_of_them(quantizer, expected):
+    assert Codec(quantizer).size(1000, torch.float16) == expected
+
+
+@pytest.mark.parametrize("quantizer", ["fp8", "int8"])
+def test_errors_of_changes_do_not_add_up(quantizer):
+    """The receiver holds what was sent; a change is against that, so what is off is what one change loses."""
+    codec, generator = Codec(quantizer, residual=True), torch.Generator().manual_seed(1)
+    value, held = torch.randn(512, generator=generator), torch.zeros(512)
+    for _ in range(50):
+        value = value + 0.1 * torch.randn(512, generator=generator)
+        change = value - held
+        held = held + sent(codec, change)
+        assert ((held - value).abs() <= codec.bound(change) + 1e-6).all()
+    assert (held - value).abs().max() < (sent(Codec(quantizer), value) - value).abs().max() / 2
+
+
+def test_a_codec_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="none, fp8, int8"):
+        Codec("zip")
+    with pytest.raises(ValueError, match="codec=residual"):
+        Codec("none", residual=True)
