@@ -250,7 +250,8 @@ class KConfig:
 
 @dataclass
 class CodecConfig:
-    """How layer context that is exchanged block by block is written down; ignored by methods that send none."""
+    """How what is sent after warm-up is written down: the layer context of a method that sends it block by block, else
+    the noise prediction of a method with silent layers that gathers it; ignored by the others."""
 
     quantizer: str = "none"
     """none, fp8 or int8; a name of otil_exp.exchange.QUANTIZERS."""

@@ -59,7 +59,7 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
         groupnorm=config.groupnorm if sliced else GroupNormKind.exact,
         refresh=RefreshConfig(period=config.refresh.period if refreshes else 0),
         k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if selects else 0),
-        codec=config.codec if preset.context is not None else CodecConfig(),
+        codec=config.codec if silent and preset.noise_gather else CodecConfig(),
         device=_effective_device(config.device, topology.world_size),
         benchmark=config.benchmark if config.mode is Mode.benchmark else BenchmarkConfig(),
     )

@@ -74,6 +74,7 @@ class RankPipeline:
             stale=config.preset.stale,
             stale_layers=config.preset.stale_layers,
             make_context=_make_context(config, ranks),
+            codec=_prediction_codec(config),
             warmup_steps=config.warmup_steps,
             height=config.height,
             width=config.width,
@@ -211,6 +212,13 @@ def _make_context(config: ExperimentConfig, ranks: RankContext) -> MakeContextEx
         codec=Codec(config.codec.quantizer, config.codec.residual),
         group=ranks.batch_group,
     )
+
+
+def _prediction_codec(config: ExperimentConfig) -> Codec | None:
+    """How a gathered noise prediction is written down, where it is what a method sends."""
+    if config.preset.context is not None or config.codec.quantizer == "none":
+        return None
+    return Codec(config.codec.quantizer, config.codec.residual)
 
 
 class _StepClock:

@@ -212,6 +212,8 @@ def _check_size(config: ExperimentConfig, topology: Topology) -> None:
 
 
 def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:
+    if config.preset.noise_gather:
+        Codec(config.codec.quantizer, config.codec.residual)
     selects = config.preset.transmit is not None or config.preset.context is not None
     if not selects or topology.slices == 1:
         return
@@ -219,7 +221,6 @@ def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:
     k = resolve_budget(config.k.budget, grid.count)
     if config.preset.context is not None:
         split_budget(grid, k)
-        Codec(config.codec.quantizer, config.codec.residual)
 
 
 def _check_tensor(config: ExperimentConfig, topology: Topology) -> None:

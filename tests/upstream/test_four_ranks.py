@@ -7,6 +7,7 @@ from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain, 
 from unpatched import upstream_picture
 
 from otil_exp.config import GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.exchange import Codec
 from otil_exp.traffic import Traffic
 from ranks import run_ranks
 
@@ -35,6 +36,9 @@ def work(rank):
         "repaired": patch_picture(split, **SILENT, cfg_repair=True),
         "repair traffic": [patch_traffic(split, **SILENT, cfg_repair=True, graphs=graphs) for graphs in (False, True)],
         "repaired replayed": patch_picture(split, **SILENT, cfg_repair=True, graphs=True),
+        "coded": patch_picture(split, sync_mode=SyncMode.no_sync, codec=Codec("int8")),
+        "changes coded": patch_picture(split, sync_mode=SyncMode.no_sync, codec=Codec("int8", residual=True)),
+        "not coded": patch_picture(split, sync_mode=SyncMode.no_sync),
         "refreshed": patch_picture(split, sync_mode=SyncMode.no_sync, **REFRESH),
         "refreshed upstream": patch_picture(split, **upstream, sync_mode=SyncMode.no_sync, **REFRESH),
         "upstream from step 2": upstream_picture(split, parallelism="patch", mode="no_sync", warmup_steps=0, first=2),
@@ -93,6 +97,16 @@ def test_after_warm_up_the_repair_is_all_that_is_sent(made):
     half_of_a_slice = 4 * 8 * 16 * 4  # channels, rows, columns, bytes
     assert called[WARMUP + 1 :] == [Traffic(collectives=1, bytes_sent=half_of_a_slice)] * 3
     assert replayed == called
+
+
+@pytest.mark.parametrize("method", ["coded", "changes coded"])
+def test_every_rank_takes_the_prediction_that_was_sent_and_it_is_off_by_half_a_step_of_int8(made, method):
+    exact = made[0]["not coded"]
+    for rank in made:
+        assert all(same(rank[method], made[0][method]))
+        assert all(same(rank[method][: WARMUP + 1], exact[: WARMUP + 1]))
+    sent = exact[2] if method == "coded" else exact[2] - exact[1]  # of step 2; no group's scale is above the largest
+    assert 0 < worst(made[0][method][2:3], exact[2:3]) <= sent.abs().max().item() / 254 * 1.01
 
 
 def test_a_refresh_step_is_synchronous_although_its_index_is_past_warm_up(made):

@@ -31,6 +31,18 @@ Repair = Callable[[torch.Tensor, int, dist.ProcessGroup | None], torch.Tensor]
 """(own half of a slice (1, 4, h, W), batch half, pair) -> both halves of the slice (2, 4, h, W)."""
 
 
+class Codec(Protocol):
+    """Writes values down in fewer bytes (otil_exp.exchange.Codec)."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether to encode the change against what the receiver holds."""
+
+    def encode(self, values: torch.Tensor) -> torch.Tensor: ...
+
+    def decode(self, encoded: torch.Tensor, count: int, dtype: torch.dtype) -> torch.Tensor: ...
+
+
 class Assembly(Protocol):
     def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor: ...
 
@@ -43,21 +55,35 @@ def whole(local: torch.Tensor, step: UNetStep) -> torch.Tensor:
 class GatherSlices:
     """One all_gather over the world: slices side by side, then the halves."""
 
-    def __init__(self, ranks: RankContext, dim: Callable[[int], int] = lambda counter: 2) -> None:
-        """dim: dimension along which the slices of a step lie side by side, given the step's counter."""
-        self._topology = ranks.topology
-        self._dim = dim
+    def __init__(
+        self, ranks: RankContext, dim: Callable[[int], int] = lambda counter: 2, codec: Codec | None = None
+    ) -> None:
+        """dim: dimension along which the slices of a step lie side by side, given the step's counter. codec: for steps
+        that are not synchronous; every rank then takes its own slice, too, as the others received it."""
+        self._ranks, self._topology = ranks, ranks.topology
+        self._dim, self._codec = dim, codec
+        self._held: list[torch.Tensor] = []  # every rank's prediction of the step before
 
     def __call__(self, local: torch.Tensor, step: UNetStep) -> torch.Tensor:
-        parts = [
-            torch.empty_like(local, memory_format=torch.contiguous_format) for _ in range(self._topology.world_size)
-        ]
-        dist.all_gather(parts, local.contiguous())
+        local = local.contiguous()
+        parts = self._gathered(local) if self._codec is None or step.synchronous else self._coded(local, self._codec)
+        self._held = parts if self._codec is not None else []
         halves = [
             torch.cat([parts[rank] for rank in self._topology.batch_ranks(half)], dim=self._dim(step.counter))
             for half in range(self._topology.halves)
         ]
         return torch.cat(halves)
+
+    def _gathered(self, own: torch.Tensor) -> list[torch.Tensor]:
+        parts = [torch.empty_like(own) for _ in range(self._topology.world_size)]
+        dist.all_gather(parts, own)
+        return parts
+
+    def _coded(self, local: torch.Tensor, codec: Codec) -> list[torch.Tensor]:
+        own = local - self._held[self._ranks.rank] if codec.residual else local
+        received = self._gathered(codec.encode(own.flatten()))
+        parts = [codec.decode(encoded, local.numel(), local.dtype).view_as(local) for encoded in received]
+        return [held + part for held, part in zip(self._held, parts, strict=True)] if codec.residual else parts
 
 
 class GatherHalves:

@@ -19,7 +19,16 @@ from otil_exp.config import (
 )
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream.assemble import AgreeOnMean, Assembly, GatherHalves, GatherSlices, KeepOwnSlice, Repair, whole
+from otil_exp.upstream.assemble import (
+    AgreeOnMean,
+    Assembly,
+    Codec,
+    GatherHalves,
+    GatherSlices,
+    KeepOwnSlice,
+    Repair,
+    whole,
+)
 from otil_exp.upstream.checks import check_graphs, check_method, check_sizes
 from otil_exp.upstream.context import MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
@@ -45,6 +54,7 @@ def build_unet(
     stale: StaleSums | None = None,
     stale_layers: Sequence[TensorLayers] = (),
     make_context: MakeContextExchange | None = None,
+    codec: Codec | None = None,
     warmup_steps: int,
     height: int,
     width: int,
@@ -57,8 +67,8 @@ def build_unet(
 
     unet: on the rank's device, whole, the same on all ranks; it is changed in place. height, width: pixels. guidance:
     whether the batch holds an unconditional and a conditional half. repair: what cfg_repair calls. make_context: who
-    exchanges layer context block by block in a step of sync_mode=no_sync. The other settings
-    are those of otil_exp.config. Patches of distrifuser act on the whole process until close() of the result.
+    exchanges layer context block by block in a step of sync_mode=no_sync. codec: for the gathered noise prediction. The
+    other settings are those of otil_exp.config. Patches of distrifuser act on the whole process until close().
     Raises ValueError for settings that do not go together; most are refused earlier, when the config is composed.
     """
     if parallelism is not Parallelism.patch:
@@ -70,7 +80,7 @@ def build_unet(
     check_method(ranks, parallelism, sync_mode, split_scheme, gn_sync, guidance)
     check_sizes(unet, ranks, parallelism, split_scheme, height, width)
     if noise_gather or ranks.topology.slices == 1:
-        assembly = _gathering(ranks, parallelism, split_scheme)
+        assembly = _gathering(ranks, parallelism, split_scheme, codec)
         if stale is StaleSums.peers:
             assembly = AgreeOnMean(ranks, assembly)
     else:
@@ -114,13 +124,15 @@ def _patches(exact: bool, gn_sync: bool) -> list[str]:
     return names + ["exact_groupnorm"] * exact + ["gn_sync"] * gn_sync
 
 
-def _gathering(ranks: RankContext, parallelism: Parallelism, split_scheme: SplitScheme | None) -> Assembly:
+def _gathering(
+    ranks: RankContext, parallelism: Parallelism, split_scheme: SplitScheme | None, codec: Codec | None
+) -> Assembly:
     if ranks.topology.world_size == 1:
         return whole
     if parallelism is Parallelism.tensor:
         return GatherHalves(ranks) if ranks.topology.split_batch else whole
     if split_scheme is None:
-        return GatherSlices(ranks)
+        return GatherSlices(ranks, codec=codec)
     return GatherSlices(ranks, lambda counter: split_dim(split_scheme, counter))
 
 
