@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -15,9 +12,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from otil_exp.config import register_schema
-
-if TYPE_CHECKING:
-    from otil_exp.cell import Cell
 
 
 class CellError(Exception):
@@ -39,17 +33,22 @@ def run_cell(composed: DictConfig) -> str:
     from rich.console import Console
 
     from otil_exp.cell import prepare
+    from otil_exp.job import Job
     from otil_exp.launch.environment import place_of
     from otil_exp.report.table import summary
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
     console = Console(quiet=place is not None and place.rank != 0)
+    job = Job(say=console.print, hosted=place is not None, main=place is None or place.rank == 0)
+    failures: dict[str, str] = {}
     try:
         try:
             cell = prepare(composed)
-            _run_or_skip(cell, console.print, hosted=place is not None, main=place is None or place.rank == 0)
+            job.run([cell], failures)
         except (ValueError, FileNotFoundError) as error:
             raise CellError(str(error)) from error
+        if failures:
+            raise CellError(failures[str(cell.folder.path)])
     except CellError as error:
         if in_a_grid:
             raise
@@ -57,47 +56,6 @@ def run_cell(composed: DictConfig) -> str:
     if not in_a_grid:
         console.print(summary([cell.folder]))
     return str(cell.folder.path)
-
-
-def _run_or_skip(cell: Cell, say: Callable[[str], None], hosted: bool, main: bool) -> None:
-    """Launch a cell that is not finished; give a finished one the scores that are asked for now.
-
-    hosted: others started this process as a rank; main: it is the one that writes.
-    """
-    from otil_exp.config import Mode
-    from otil_exp.run.scores import Share, is_scored, score_run
-
-    with cell.folder.locked() if main else nullcontext():
-        if not cell.folder.finished:
-            say(f"{cell.label}: {cell.folder.path}")
-            _launch(cell, hosted)
-            return
-        say(f"{cell.label}: done already, skipped ({cell.folder.path})")
-        metrics = cell.effective.metrics
-        if main and cell.effective.mode is Mode.generate and not is_scored(cell.folder, metrics):
-            score_run(cell.folder, metrics, Share.all())
-
-
-def _launch(cell: Cell, hosted: bool) -> None:
-    """Start the ranks and wait for them; note in the record how they ended if they could not.
-
-    Raises CellError naming the rank that failed.
-    """
-    from otil_exp.launch import RankFailure, launch
-    from otil_exp.run.execution import execute
-    from otil_exp.run.failure import note_failure, note_interruption
-
-    arguments = (cell.effective, cell.composed, cell.prompts, str(cell.folder.path), hosted)
-    world_size, threads = cell.effective.topology.world_size, cell.effective.device.threads
-    try:
-        launch(execute, world_size, *arguments, log_dir=cell.folder.logs, threads=threads)
-    except RankFailure as failure:
-        note_failure(cell.folder, failure.rank, failure.message, failure.traceback)
-        raise CellError(str(failure)) from failure
-    except (KeyboardInterrupt, SystemExit):
-        if not hosted:
-            note_interruption(cell.folder)
-        raise
 
 
 def main() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from otil_exp.config import DeviceKind, ExperimentConfig, to_plain
+from otil_exp.config import DeviceKind, ExperimentConfig, Mode, to_plain
 from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
 from otil_exp.model_files import check_model
 from otil_exp.prompts import Prompt, load_prompts
 from otil_exp.run.folder import RunFolder
+from otil_exp.run.scores import is_scored
 from otil_exp.run.signature import signature
 from otil_exp.topology import resolve_device
 from otil_exp.validate import topology_of, validate
@@ -40,16 +42,24 @@ class Cell:
         split = "" if topology.world_size == 1 else " split" if topology.split_batch else " nosplit"
         return f"{self.effective.preset.name} on {topology.world_size} rank(s){split}"
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is finished, and has the scores that are asked for now."""
+        if not self.folder.finished:
+            return False
+        return self.effective.mode is not Mode.generate or is_scored(self.folder, self.effective.metrics)
 
-def prepare(composed: DictConfig) -> Cell:
+
+def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolve_device) -> Cell:
     """Check a composed config and say where it runs.
 
+    device_for: settles device= for a number of ranks, as `resolve_device` does for this machine.
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
     weights of the model or of metrics that are not here.
     """
     typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
     assert isinstance(typed, ExperimentConfig)
-    kind = resolve_device(typed.device.kind.name, topology_of(typed).world_size)
+    kind = device_for(typed.device.kind.name, topology_of(typed).world_size)
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
     check_weights(config.metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from typing import Any
@@ -38,6 +39,11 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
 
     Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, if they are missing.
     """
+    return _scheduled(_loaded(model, device), scheduler)
+
+
+def _loaded(model: ModelConfig, device: torch.device) -> StableDiffusionXLPipeline:
+    """The pipeline of a model on a device, as it was saved."""
     # SDXL's VAE is up-cast by diffusers' own pipeline, which warns of its own way of doing so with every picture.
     warnings.filterwarnings("ignore", message=".*upcast_vae", category=FutureWarning)
     diffusers_logging.set_verbosity_error()
@@ -50,11 +56,16 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
         pipeline = StableDiffusionXLPipeline.from_pretrained(PIPELINE_FOLDER, dtype=dtype, add_watermarker=False)
     else:
         pipeline = _from_files(model, dtype)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline.to(device)
+
+
+def _scheduled(pipeline: StableDiffusionXLPipeline, scheduler: Scheduler) -> StableDiffusionXLPipeline:
+    """The pipeline with the scheduler asked for."""
     cls, settings = _SCHEDULERS[scheduler]
     pipeline.scheduler = cls.from_config(pipeline.scheduler.config, **settings)
     keep_timesteps_on_host(pipeline.scheduler)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline.to(device)
+    return pipeline
 
 
 def keep_timesteps_on_host(scheduler: Any) -> None:
@@ -69,6 +80,35 @@ def keep_timesteps_on_host(scheduler: Any) -> None:
         set_timesteps(*args, device="cpu", **options)
 
     scheduler.set_timesteps = on_host
+
+
+class Models:
+    """What stays loaded from one run of a process to the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, StableDiffusionXLPipeline] = {}
+
+    def load(
+        self, model: ModelConfig, scheduler: Scheduler, device: torch.device, *, keep: bool = False
+    ) -> StableDiffusionXLPipeline:
+        """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
+
+        keep: a later run gets the same weights without loading them; the UNet is then a copy that shares them.
+        """
+        key = f"{model} on {device}"
+        pipeline = self._kept.pop(key, None) or _loaded(model, device)
+        if not keep:
+            return _scheduled(pipeline, scheduler)
+        self._kept[key] = pipeline
+        lent = copy.copy(pipeline)
+        lent.unet = _sharing(pipeline.unet)
+        return _scheduled(lent, scheduler)
+
+
+def _sharing(unet: UNet2DConditionModel) -> UNet2DConditionModel:
+    """A UNet of its own layers over the same weights."""
+    same: dict[int, Any] = {id(p): torch.nn.Parameter(p.detach(), p.requires_grad) for p in unet.parameters()}
+    return copy.deepcopy(unet, same | {id(buffer): buffer for buffer in unet.buffers()})
 
 
 def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipeline:

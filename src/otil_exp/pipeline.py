@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers import StableDiffusionXLPipeline
 from torch import Tensor
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange import Codec, ContextExchange, LatentExchange, Selection, Step, repair_pair, step_kinds
-from otil_exp.loading import load_pipeline
+from otil_exp.loading import Models
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream import MakeContextExchange, build_unet
@@ -48,11 +49,12 @@ class Generated:
 class RankPipeline:
     """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
 
-    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. Close it,
-    or use it as a context manager: it holds run-time patches of distrifuser.
+    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. pipeline:
+    diffusers' own, on the rank's device; its UNet is changed. Close it, or use it as a context manager: it holds
+    run-time patches of distrifuser.
     """
 
-    def __init__(self, config: ExperimentConfig, ranks: RankContext) -> None:
+    def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: StableDiffusionXLPipeline) -> None:
         self.config = config
         self.ranks = ranks
         self.traffic = TrafficCounter()
@@ -60,7 +62,7 @@ class RankPipeline:
         self.steps = step_kinds(
             config.num_inference_steps, config.warmup_steps, config.refresh.period, finalizes=self.exchange is not None
         )
-        self.pipeline = load_pipeline(config.model, config.scheduler, ranks.device)
+        self.pipeline = pipeline
         self.unet = build_unet(
             self.pipeline.unet,
             ranks,
@@ -169,9 +171,15 @@ class RankPipeline:
         )
 
 
-def build_pipeline(config: ExperimentConfig, ranks: RankContext) -> RankPipeline:
-    """The pipeline of this rank for an effective config."""
-    return RankPipeline(config, ranks)
+def build_pipeline(
+    config: ExperimentConfig, ranks: RankContext, models: Models | None = None, *, keep_weights: bool = False
+) -> RankPipeline:
+    """The pipeline of this rank for an effective config.
+
+    models: where weights are found, and with keep_weights left, for another pipeline of this process.
+    """
+    loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
+    return RankPipeline(config, ranks, loaded)
 
 
 def _exchange(config: ExperimentConfig, ranks: RankContext) -> LatentExchange | None:

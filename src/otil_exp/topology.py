@@ -138,10 +138,16 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
     )
 
 
-def leave() -> None:
-    """Leave the process group, if there is one, together: whoever goes first would take the connections along."""
+def meet() -> None:
+    """Wait for the other ranks, if there are any."""
     if dist.is_initialized():
         dist.barrier()
+
+
+def leave() -> None:
+    """Leave the process group, if there is one, together: whoever goes first would take the connections along."""
+    meet()
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 

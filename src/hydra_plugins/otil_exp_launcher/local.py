@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
@@ -17,6 +18,9 @@ class LocalLauncherConf:
 
     _target_: str = "hydra_plugins.otil_exp_launcher.local.LocalLauncher"
 
+    pack: int = 1
+    """Most cells that share a start of the ranks and the loaded weights, where model, topology and engine are equal."""
+
 
 ConfigStore.instance().store(group="hydra/launcher", name="local", node=LocalLauncherConf, provider="otil_exp")
 
@@ -26,35 +30,43 @@ class LocalLauncher(BasicLauncher):
     (the others are compared with them), equal cells run once, a failed cell does not stop the others, and a table of
     all of them ends it."""
 
+    def __init__(self, pack: int = 1) -> None:
+        super().__init__()
+        self.pack = pack
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from rich.console import Console
 
-        from otil_exp.cell import Cell
+        from otil_exp.grid import check_grid, packed
         from otil_exp.report.table import summary
 
         setup_globals()
+        if len(job_overrides) > 1 and "WORLD_SIZE" in os.environ:
+            sys.exit("a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun")
+        if self.pack < 1:
+            sys.exit(f"hydra.launcher.pack={self.pack}: use 1 (every cell starts its ranks) or more")
         console = Console()
         configs = [self._compose(overrides, initial_job_idx + i) for i, overrides in enumerate(job_overrides)]
-        cells = self._prepare(configs, job_overrides)
-
-        distinct: dict[str, list[int]] = {}
-        for i, cell in enumerate(cells):
-            distinct.setdefault(str(cell.folder.path), []).append(i)
-        order = sorted(distinct.values(), key=lambda same: cells[same[0]].effective.preset.name != "reference")
-        console.print(f"{len(cells)} cells, {len(order)} distinct")
+        try:
+            members = check_grid([without_hydra(config) for config in configs], names_of(job_overrides))
+        except ValueError as error:
+            sys.exit(str(error))
+        console.print(f"{len(configs)} cells, {len(members)} distinct")
         returns: dict[int, JobReturn] = {}
-        for same in order:
-            self._announce(console, job_overrides, same)
-            result = self._run(configs[same[0]])
-            if result.status is not JobStatus.COMPLETED:
-                console.print(str(result._return_value), style="red", markup=False)
-            returns |= dict.fromkeys(same, result)
-        shown: list[Cell] = [cells[same[0]] for same in order]
-        console.print(summary([cell.folder for cell in shown]))
-        failed = [same[0] for same in order if returns[same[0]].status is not JobStatus.COMPLETED]
+        failed: list[str] = []
+        for pack in packed(members, self.pack):
+            for member in pack:
+                console.print(member.title, markup=False, highlight=False)
+            result, failures = self._run(configs[pack[0].numbers[0]], pack, console)
+            for member in pack:
+                returns |= dict.fromkeys(member.numbers, result)
+                if (message := failures.get(str(member.cell.folder.path))) is not None:
+                    failed.append(f"#{member.numbers[0]}")
+                    console.print(message, style="red", markup=False)
+        console.print(summary([member.cell.folder for member in members]))
         if failed:
-            sys.exit(f"{len(failed)} of {len(order)} cells failed: {', '.join(f'#{i}' for i in failed)}")
-        return [returns[i] for i in range(len(cells))]
+            sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")
+        return [returns[i] for i in range(len(configs))]
 
     def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
         assert self.hydra_context is not None
@@ -64,38 +76,36 @@ class LocalLauncher(BasicLauncher):
             config.hydra.job.id = config.hydra.job.num = index
         return config
 
-    def _prepare(self, configs: list[DictConfig], job_overrides: Sequence[Sequence[str]]) -> list:
-        """Check every cell; all mistakes of a grid in one message, before anything starts."""
-        from otil_exp.cell import prepare
+    def _run(self, config: DictConfig, pack: list[Any], console: Any) -> tuple[JobReturn, dict[str, str]]:
+        """Run a pack as Hydra runs a job; its result, and why cells failed by run folder."""
+        from otil_exp.job import Job
 
-        if len(configs) > 1 and "WORLD_SIZE" in os.environ:
-            sys.exit("a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun")
-        cells, mistakes = [], []
-        for config, overrides in zip(configs, job_overrides, strict=True):
-            try:
-                composed = config.copy()
-                with open_dict(composed):
-                    del composed["hydra"]
-                cells.append(prepare(composed))
-            except (ValueError, FileNotFoundError) as error:
-                mistakes.append(f"{' '.join(filter_overrides(overrides))}: {error}")
-        if mistakes:
-            sys.exit("nothing was started:\n" + "\n".join(mistakes))
-        return cells
-
-    def _run(self, config: DictConfig) -> JobReturn:
         assert self.hydra_context is not None
-        assert self.task_function is not None
-        return run_job(
+        failures: dict[str, str] = {}
+
+        def task(_: DictConfig) -> None:
+            Job(say=console.print).run([member.cell for member in pack], failures)
+
+        result = run_job(
             hydra_context=self.hydra_context,
-            task_function=self.task_function,
+            task_function=task,
             config=config,
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
         )
+        if result.status is not JobStatus.COMPLETED:
+            return result, {str(member.cell.folder.path): str(result._return_value) for member in pack} | failures
+        return result, failures
 
-    @staticmethod
-    def _announce(console: object, job_overrides: Sequence[Sequence[str]], same: list[int]) -> None:
-        first, *others = (f"#{i} {' '.join(filter_overrides(job_overrides[i]))}" for i in same)
-        also = f" (the same run: {'; '.join(others)})" if others else ""
-        console.print(f"{first}{also}", markup=False, highlight=False)  # type: ignore[attr-defined]
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """The cell's own part of a composed config."""
+    composed = config.copy()
+    with open_dict(composed):
+        del composed["hydra"]
+    return composed
+
+
+def names_of(job_overrides: Sequence[Sequence[str]]) -> list[str]:
+    """What was typed for each cell."""
+    return [" ".join(filter_overrides(overrides)) for overrides in job_overrides]

@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from otil_exp.launch.environment import place_of
 from otil_exp.launch.failure import RankFailure
+
+if TYPE_CHECKING:  # imports torch
+    from otil_exp.launch.step import Step
 
 __all__ = ["RankFailure", "launch"]
 
@@ -21,7 +24,12 @@ T = TypeVar("T")
 
 
 def launch(
-    function: Callable[..., T], world_size: int, *args: object, log_dir: Path | None = None, threads: int | None = None
+    function: Callable[..., T],
+    world_size: int,
+    *args: object,
+    log_dir: Path | None = None,
+    threads: int | None = None,
+    step: Step | None = None,
 ) -> T | None:
     """Call `function(*args)` once on every rank; return what rank 0 returned (None on the other ranks).
 
@@ -36,11 +44,16 @@ def launch(
     log_dir: every rank's logging and traceback goes to log_dir/rank<r>.log; of the ranks started here all but rank 0
         write their stdout and stderr there too. None leaves the terminal to all.
     threads: CPU threads a rank; None shares the cores out, unless OMP_NUM_THREADS is set.
+    step: the ranks become tasks of a step of the Slurm allocation that this process is in.
 
     Raises RankFailure when a rank started here fails; ValueError when others started a different number of ranks;
     RuntimeError when this process has hosted a run before; KeyboardInterrupt and SystemExit(128 + signal) when this
     process is told to stop, after the ranks have ended.
     """
+    if step is not None:
+        from otil_exp.launch.step import start_step  # imports torch
+
+        return start_step(function, world_size, *args, log_dir=log_dir, threads=threads, step=step)
     place = place_of(os.environ)
     if place is None:
         from otil_exp.launch.local import start_ranks  # imports torch

@@ -83,8 +83,12 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
     is a step of one task. Both start their ranks themselves, as a real one-task step may as well.
     """
     tasks = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
-    if tasks < 2 or "SLURM_PROCID" not in environment:
-        return None
+    return place_of_task(environment) if tasks > 1 and "SLURM_PROCID" in environment else None
+
+
+def place_of_task(environment: Mapping[str, str]) -> Place:
+    """The place of a task of a Slurm step, a step of one task too."""
+    tasks = int(environment["SLURM_STEP_NUM_TASKS"])
     cpus = environment.get("SLURM_CPUS_PER_TASK")
     per_node = _tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", str(tasks)))
     return Place(

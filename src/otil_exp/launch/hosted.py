@@ -13,8 +13,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from otil_exp.launch.collective import explained_timeouts
 from otil_exp.launch.environment import Place
-from otil_exp.launch.output import log_to, open_log
 from otil_exp.launch.threads import threads_per_rank
+from otil_exp.rank_log import log_to, open_log
 
 T = TypeVar("T")
 
@@ -50,11 +50,11 @@ def run_here(
     torch.set_num_threads(threads)
     log = open_log(log_dir, place.rank) if log_dir is not None else None
     if log is not None:
-        log_to(log, place.rank)
+        log_to(log.stream, place.rank)
     try:
         result = record(explained_timeouts()(function))(*args)
     except Exception:
         if log is not None:
-            traceback.print_exc(file=log)
+            traceback.print_exc(file=log.stream)
         raise
     return result if place.rank == 0 else None

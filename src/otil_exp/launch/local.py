@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import pickle
 import signal
-import sys
 import tempfile
 import threading
 import uuid
@@ -20,19 +17,14 @@ from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, Signa
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from otil_exp.launch.failure import RankFailure, root_cause
-from otil_exp.launch.rank import Job
+from otil_exp.launch.failure import root_cause
+from otil_exp.launch.handover import hand_over, result_of
 from otil_exp.launch.threads import threads_per_rank
 
 T = TypeVar("T")
 
 MONITOR_INTERVAL_S = 0.1
 """How often the ranks are looked at, in seconds."""
-
-# Imports from where the parent imports, as multiprocessing's spawn does, but without running the parent's main script.
-_START_RANK = "import sys; sys.path[:] = sys.argv[2:]; from pathlib import Path; " + (
-    "from otil_exp.launch.rank import main; main(Path(sys.argv[1]))"
-)
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
@@ -50,15 +42,14 @@ def start_ranks(
     """
     with tempfile.TemporaryDirectory(prefix="otil-exp-launch-") as name, _quiet_elastic(), _signal_handlers_kept():
         folder = Path(name)
-        job = Job(
-            call=pickle.dumps((_importable(function), args)),
+        command = hand_over(
+            folder,
+            function,
+            args,
             parent=os.getpid(),
-            argv=sys.argv,
             log_dir=log_dir,
-            log_level=logging.getLogger().level,
             threads=threads_per_rank(threads, world_size),
         )
-        (folder / "job.pickle").write_bytes(pickle.dumps(job))
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -74,16 +65,14 @@ def start_ranks(
             signals_to_handle=",".join(s for s in _SIGNALS if signal.getsignal(getattr(signal, s)) != signal.SIG_IGN),
         )
         try:
-            elastic_launch(config, sys.executable)("-c", _START_RANK, name, *sys.path)
+            elastic_launch(config, command[0])(*command[1:])
         except ChildFailedError as error:
             raise root_cause(error, log_dir) from None
         except SignalException as stop:
             if stop.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise SystemExit(128 + stop.sigval) from None
-        if not (folder / "result.pickle").exists():
-            raise RankFailure(0, 0, 0, "ended without returning")
-        result: T = pickle.loads((folder / "result.pickle").read_bytes())
+        result: T = result_of(folder)
         return result
 
 
@@ -104,22 +93,6 @@ class ErrorFilesOnly(LogsSpecs):
             env["TORCHELASTIC_ERROR_FILE"] = files[local_rank]
         inherited = dict.fromkeys(envs, "")
         return LogsDest(stdouts=inherited, stderrs=inherited, error_files=files)
-
-
-def _importable(function: Callable[..., T]) -> Callable[..., T]:
-    """The function under a name that a fresh process can import: a script's own functions belong to __main__ only here.
-
-    Raises ValueError for a function of a notebook or an interactive session.
-    """
-    if function.__module__ != "__main__":
-        return function
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    if main.__spec__ is None and file is None:
-        raise ValueError(f"{function.__qualname__} is defined interactively: ranks can only call what a module defines")
-    module = importlib.import_module(main.__spec__.name if main.__spec__ else Path(str(file)).stem)
-    found: Callable[..., T] = getattr(module, function.__qualname__)
-    return found
 
 
 @contextmanager

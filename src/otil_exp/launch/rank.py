@@ -1,4 +1,4 @@
-"""The process of a rank that `otil_exp.launch.local` starts: prepare, call the function, say how it ended."""
+"""The process of a rank that we start, here or by srun: prepare, call the function, say how it ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from otil_exp.launch.collective import explained_timeouts
+from otil_exp.launch.environment import place_of_task
 from otil_exp.launch.lifetime import die_with_parent, leave_now, leave_when_told
-from otil_exp.launch.output import log_to, open_log, redirect_output
+from otil_exp.launch.threads import threads_per_rank
+from otil_exp.rank_log import RankLog, log_to, open_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,8 @@ class Job:
     call: bytes
     """Pickled (function, args): loading it imports the function's module, so it waits until the rank is prepared."""
 
-    parent: int
-    """Process id of the parent."""
+    parent: int | None
+    """Process id of the parent; None for ranks that a scheduler starts, and ends."""
 
     argv: list[str]
     """The parent's command line."""
@@ -37,25 +38,35 @@ class Job:
     log_level: int
     """The parent's level of logging."""
 
-    threads: int
-    """CPU threads a rank."""
+    threads: int | None
+    """CPU threads a rank; None leaves it to the scheduler's word."""
+
+
+JOB, RESULT = "job.pickle", "result.pickle"
+"""Files of the folder between the ranks and who starts them."""
 
 
 def main(folder: Path) -> None:
     """Run this rank of the job in folder/job.pickle; rank 0 leaves its result in folder/result.pickle."""
-    job: Job = pickle.loads((folder / "job.pickle").read_bytes())
+    job: Job = pickle.loads((folder / JOB).read_bytes())
+    threads = job.threads
+    if "RANK" not in os.environ:  # a task of srun
+        place = place_of_task(os.environ)
+        os.environ.update(place.variables() | {"TORCHELASTIC_ERROR_FILE": str(error_file(folder, place.rank))})
+        threads = threads_per_rank(threads or place.cpus, place.local_world_size)
     rank = int(os.environ["RANK"])
-    die_with_parent(job.parent)
+    if job.parent is not None:
+        die_with_parent(job.parent)
     leave_when_told()
     sys.argv = job.argv
-    os.environ["OMP_NUM_THREADS"] = str(job.threads)  # read when torch is loaded
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
     # Threads that spin while they wait take the core from the one they wait for, where other processes run too.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     log = _prepare_output(job, rank)
     try:
         result = _call(job)
         if rank == 0:
-            (folder / "result.pickle").write_bytes(result)
+            (folder / RESULT).write_bytes(result)
     except KeyboardInterrupt:  # forwarded by the parent, which says so itself
         leave_now(128 + signal.SIGINT)
     except SystemExit as stop:
@@ -64,22 +75,27 @@ def main(folder: Path) -> None:
         leave_now(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
     except Exception:  # on record: the parent shows it
         if log is not None:
-            traceback.print_exc(file=log)
+            traceback.print_exc(file=log.stream)
         leave_now(1)
     faulthandler.unregister(signal.SIGTERM)
 
 
-def _prepare_output(job: Job, rank: int) -> TextIO | None:
+def error_file(folder: Path, rank: int) -> Path:
+    """Where a task of srun leaves its exception."""
+    return folder / f"error{rank}.json"
+
+
+def _prepare_output(job: Job, rank: int) -> RankLog | None:
     """Set up stdout, stderr and logging; returns the rank's log, if it has one."""
     log = open_log(job.log_dir, rank) if job.log_dir is not None else None
     logging.getLogger().setLevel(job.log_level)
     if log is not None:
         # A hung rank ends by SIGTERM; its log then says where it stood.
-        faulthandler.register(signal.SIGTERM, file=log, all_threads=False, chain=True)
+        faulthandler.register(signal.SIGTERM, file=log.stream, all_threads=False, chain=True)
         if rank == 0:
-            log_to(log, rank)
+            log_to(log.stream, rank)
         else:
-            redirect_output(log)
+            log.redirect_output()
     # The log has everything; what libraries say of themselves (INFO) would break up the user's progress bar.
     quiet = rank == 0 and log is not None and job.log_level >= logging.INFO
     log_to(sys.stderr, rank, logging.WARNING if quiet else logging.NOTSET)

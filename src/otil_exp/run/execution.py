@@ -4,44 +4,66 @@ from __future__ import annotations
 
 import os
 import traceback
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from otil_exp.config import ExperimentConfig, Mode, to_plain
+from otil_exp.config import ExperimentConfig, Mode, Parallelism, to_plain
+from otil_exp.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
+from otil_exp.rank_log import continue_log
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.folder import RunFolder
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
 from otil_exp.run.signature import picture_key, signature
-from otil_exp.topology import RankContext, Topology, join, leave
+from otil_exp.topology import RankContext, Topology, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(
-    effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt], path: str, hosted: bool
-) -> None:
-    """Run one cell on this rank: the entry point of every process of a job.
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """What a rank needs to know of one run."""
 
-    effective: what is run; composed: what the user composed, for config.yaml; path: the run folder; hosted: others
-    (torchrun, a scheduler) started the ranks, so nobody else notes which one failed.
-    Raises what went wrong on this rank.
+    effective: ExperimentConfig
+    """What is run."""
+
+    composed: dict[str, Any]
+    """What the user composed, for config.yaml."""
+
+    prompts: list[Prompt]
+    folder: RunFolder
+
+
+def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
+    """Run cells one after the other on this rank: the entry point of every process of a job.
+
+    runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
+    hosted: others (torchrun, a scheduler) started the ranks, so nobody else notes which one failed.
+    Raises what went wrong on this rank; runs after that one are not begun.
     """
-    topology = Topology(world_size=effective.topology.world_size, split_batch=effective.topology.split_batch)
-    folder = RunFolder(Path(path))
-    try:
-        ranks = join(topology, effective.device.kind.name, effective.launch.collective_timeout_s)
-        perform(ranks, effective, composed, prompts, folder)
-        leave()
-    except Exception as error:
-        if hosted and folder.record.get("status") == "running":  # who fails next may do so because of the first
-            message = f"{type(error).__name__}: {error}"
-            note_failure(folder, int(os.environ.get("RANK", 0)), message, traceback.format_exc())
-        raise
+    ranks: RankContext | None = None
+    models = Models()
+    for number, run in enumerate(runs, start=1):
+        continue_log(run.folder.logs)
+        with _failure_noted(run.folder) if hosted else nullcontext():
+            if ranks is None:
+                topology = run.effective.topology
+                ranks = join(
+                    Topology(world_size=topology.world_size, split_batch=topology.split_batch),
+                    run.effective.device.kind.name,
+                    run.effective.launch.collective_timeout_s,
+                )
+            last = number == len(runs)
+            # Tensor parallelism cuts the weights up: whole ones beside them would count as its memory.
+            keep = not last and run.effective.preset.parallelism is not Parallelism.tensor
+            perform(ranks, run.effective, run.composed, run.prompts, run.folder, models, keep_weights=keep)
+            leave() if last else meet()
 
 
 def perform(
@@ -50,23 +72,39 @@ def perform(
     composed: dict[str, Any],
     prompts: list[Prompt],
     folder: RunFolder,
+    models: Models | None = None,
+    *,
+    keep_weights: bool = False,
 ) -> None:
     """Run one cell on ranks that have joined each other; they may perform several, one after the other.
 
-    Raises what went wrong on this rank.
+    models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
     """
     if ranks.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(ranks.device)
     if ranks.is_main:
         _begin(folder, effective, composed, prompts)
+    models = models or Models()
     with tracked(effective, folder, ranks.is_main) as tracker:
-        with build_pipeline(effective, ranks) as pipeline:
+        with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if effective.mode is Mode.generate:
                 generate(pipeline, prompts, folder, tracker)
             else:
                 benchmark(pipeline, prompts, folder)
         if ranks.is_main:
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+
+
+@contextmanager
+def _failure_noted(folder: RunFolder) -> Iterator[None]:
+    """Note what fails on this rank, unless another one was first: who fails next may do so because of it."""
+    try:
+        yield
+    except Exception as error:
+        if folder.record.get("status") == "running":
+            message = f"{type(error).__name__}: {error}"
+            note_failure(folder, int(os.environ.get("RANK", 0)), message, traceback.format_exc())
+        raise
 
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:

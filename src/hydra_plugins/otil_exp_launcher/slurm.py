@@ -1,0 +1,62 @@
+"""hydra/launcher=slurm: the cells of a grid as jobs of a Slurm cluster."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from hydra_plugins.otil_exp_launcher.local import names_of, without_hydra
+from otil_exp.slurm.settings import SlurmSettings
+
+ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmSettings, provider="otil_exp")
+
+
+class SlurmLauncher(Launcher):
+    """Checks all cells, submits those that are not done, and waits for them; what they did is in the run folders."""
+
+    def __init__(self, **settings: Any) -> None:
+        typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(SlurmSettings), settings))
+        assert isinstance(typed, SlurmSettings)
+        typed.submitit_folder = str(Path(typed.submitit_folder).absolute())
+        self.settings = typed
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context = hydra_context
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from rich.console import Console
+
+        from otil_exp.grid import check_grid
+        from otil_exp.slurm.resources import check_settings, device_for, resources_of
+        from otil_exp.slurm.session import run_grid
+
+        setup_globals()
+        try:
+            check_settings(self.settings)
+            members = check_grid(
+                [self._compose(overrides, initial_job_idx + i) for i, overrides in enumerate(job_overrides)],
+                names_of(job_overrides),
+                lambda kind, ranks: device_for(kind, self.settings.partition),
+                partial(resources_of, settings=self.settings),
+            )
+        except ValueError as error:
+            sys.exit(str(error))
+        console = Console()
+        console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
+        if (problem := run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)) is not None:
+            sys.exit(problem)
+        return []
+
+    def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = index
+        return without_hydra(config)

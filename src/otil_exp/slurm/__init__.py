@@ -1,0 +1,1 @@
+"""A grid on Slurm: which jobs it becomes, what a job does in its allocation, and how they are waited for."""

@@ -1,0 +1,213 @@
+"""From the cells of a grid to jobs in the queue: arrays of equal resources, references first, packed where asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import submitit
+from omegaconf import OmegaConf
+from submitit.core.utils import FailedJobError
+
+from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+from otil_exp.grid import Member, packed
+from otil_exp.run.provenance import now
+from otil_exp.slurm.allocation import Allocation
+from otil_exp.slurm.queue import UNDER_WAY, states
+from otil_exp.slurm.resources import Resources, resources_of
+from otil_exp.slurm.settings import SlurmSettings
+
+LARGEST_ARRAY = 1000
+"""Jobs of one array: Slurm's own default bound is MaxArraySize=1001."""
+
+_OURS = {
+    "_target_",
+    "submitit_folder",
+    "ranks_per_node",
+    "gpu_type",
+    "pack",
+    "after_reference",
+    "wait",
+    "poll_s",
+    "cancel_on_interrupt",
+    "max_num_timeout",
+    "signal_delay_s",
+    "nodes",
+    "tasks_per_node",
+    "gpus_per_node",
+    "cpus_per_task",
+    "additional_parameters",
+}
+"""Settings that do not go to sbatch as they are."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job in the queue, and the cells it runs."""
+
+    job_id: str
+    members: list[Member]
+    since: str
+    """When it was submitted, as `now` has it."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What became of a grid."""
+
+    done: list[Member]
+    """Finished and scored before: nothing to do."""
+
+    under_way: list[Submitted]
+    """Submitted by an earlier command, and still in the queue."""
+
+    submitted: list[Submitted]
+
+    refused: dict[str, str]
+    """Slurm's words for cells it did not take, by run folder."""
+
+    @property
+    def jobs(self) -> list[Submitted]:
+        return [*self.under_way, *self.submitted]
+
+
+def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path) -> Submission:
+    """Put a checked grid into the queue: what is done stays out, and so does what is in the queue already."""
+    ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
+    done = [member for member in members if member.cell.settled]
+    left = [member for member in members if not member.cell.settled]
+    under_way = ledger.under_way(left)
+    known = {id(member) for job in under_way for member in job.members}
+    left = [member for member in left if id(member) not in known]
+    references = [member for member in left if _is_reference(member)]
+    others = [member for member in left if not _is_reference(member)]
+    submission = Submission(done=done, under_way=under_way, submitted=[], refused={})
+    _submit_arrays(references, settings, [], submission)
+    waited_for = [job.job_id for job in submission.jobs if any(map(_is_reference, job.members))]
+    _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission)
+    ledger.add(submission.submitted)
+    return submission
+
+
+class Ledger:
+    """Which job runs which cell: a file of the grid, so that a command typed twice does not submit twice."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[str, list[str]] = {}
+        if path.exists():
+            self._entries = json.loads(path.read_text(encoding="utf-8"))
+
+    def under_way(self, members: Sequence[Member]) -> list[Submitted]:
+        """Jobs that are in the queue for some of these cells."""
+        noted = {member.cell.folder.path.name: member for member in members}
+        noted = {name: member for name, member in noted.items() if name in self._entries}
+        alive = states(self._entries[name][0] for name in noted)
+        jobs: dict[tuple[str, str], list[Member]] = {}
+        for name, member in noted.items():
+            job_id, since = self._entries[name]
+            if alive[job_id] in UNDER_WAY:
+                jobs.setdefault((job_id, since), []).append(member)
+        return [Submitted(job_id, its, since) for (job_id, since), its in jobs.items()]
+
+    def add(self, jobs: Sequence[Submitted]) -> None:
+        for job in jobs:
+            for member in job.members:
+                self._entries[member.cell.folder.path.name] = [job.job_id, job.since]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self._path.with_suffix(".part")
+        beside.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
+        beside.replace(self._path)
+
+
+def _is_reference(member: Member) -> bool:
+    return member.cell.effective.preset.name == "reference"
+
+
+def _submit_arrays(
+    members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission
+) -> None:
+    """One array for all packs of equal resources; after: jobs that must have ended, however they did."""
+    packs = [(_resources(pack[0], settings), pack) for pack in packed(members, settings.pack)]
+    for resources, group in groupby(sorted(packs, key=lambda item: str(item[0])), key=lambda item: item[0]):
+        alike = [pack for _, pack in group]
+        for start in range(0, len(alike), LARGEST_ARRAY):
+            _submit_array(alike[start : start + LARGEST_ARRAY], resources, settings, after, submission)
+
+
+def _resources(member: Member, settings: SlurmSettings) -> Resources:
+    """Of a job for this cell; scoring finished pictures takes one process."""
+    resources = resources_of(member.cell, settings)
+    return replace(resources, nodes=1, tasks_per_node=1) if member.cell.folder.finished else resources
+
+
+def _submit_array(
+    packs: list[list[Member]],
+    resources: Resources,
+    settings: SlurmSettings,
+    after: list[str],
+    submission: Submission,
+) -> None:
+    executor = _executor(resources, settings, after)
+    allocations = [
+        Allocation(
+            cells=[member.cell for member in pack],
+            resources=resources,
+            timeout_min=settings.timeout_min,
+            signal_delay_s=settings.signal_delay_s,
+            max_requeues=settings.max_num_timeout,
+        )
+        for pack in packs
+    ]
+    since = now()
+    try:
+        with executor.batch():
+            jobs = [executor.submit(allocation) for allocation in allocations]
+    except FailedJobError as error:
+        words = " ".join(re.findall(r"sbatch: error: (.*)", str(error))) or str(error)
+        for pack in packs:
+            for member in pack:
+                submission.refused[str(member.cell.folder.path)] = f"Slurm did not take the job: {words}"
+        return
+    submission.submitted.extend(Submitted(job.job_id, pack, since) for job, pack in zip(jobs, packs, strict=True))
+
+
+def _executor(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
+    # The batch shell becomes our process: Slurm then tells it, and not a shell in front of it, of the job's end.
+    executor = submitit.AutoExecutor(
+        folder=settings.submitit_folder, cluster="slurm", slurm_python=f"exec {shlex.quote(sys.executable)}"
+    )
+    passed = {key: value for key, value in asdict(settings).items() if key not in _OURS and value is not None}
+    common = set(OmegaConf.structured(BaseQueueConf).keys())
+    parameters: dict[str, Any] = {key if key in common else f"slurm_{key}": value for key, value in passed.items()}
+    executor.update_parameters(
+        **parameters,
+        nodes=resources.nodes,
+        slurm_use_srun=False,
+        slurm_signal_delay_s=settings.signal_delay_s,
+        slurm_additional_parameters=_more(resources, settings, after),
+    )
+    return executor
+
+
+def _more(resources: Resources, settings: SlurmSettings, after: list[str]) -> dict[str, Any]:
+    """Parameters of sbatch that submitit does not know, or would take for tasks of its own."""
+    more: dict[str, Any] = {
+        "ntasks-per-node": resources.tasks_per_node,
+        "signal": f"B:USR2@{settings.signal_delay_s}",
+    }
+    if resources.gpus_per_node:
+        kind = f"{settings.gpu_type}:" if settings.gpu_type else ""
+        more["gpus-per-node"] = f"{kind}{resources.gpus_per_node}"
+    if resources.cpus_per_task:
+        more["cpus-per-task"] = resources.cpus_per_task
+    if after:
+        more["dependency"] = "afterany:" + ":".join(after)
+    return more | settings.additional_parameters

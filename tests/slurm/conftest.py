@@ -1,0 +1,53 @@
+"""A Slurm of two nodes with accounting, started once for all tests that need one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm.cluster import ONE_NODE_SLURM, Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Installs Slurm where it may; skips where it may not, unless REQUIRE_SLURM is set."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        words = "a real Slurm is installed and started by root on Debian or Ubuntu only: its tests did not run"
+        pytest.fail(words) if os.environ.get("REQUIRE_SLURM") else pytest.skip(words)
+    subprocess.run([ONE_NODE_SLURM, "install", "--accounting"], check=True, timeout=280, stdout=subprocess.DEVNULL)
+    yield from started(tmp_path_factory.mktemp("slurm"), "--nodes", "2", "--accounting")
+
+
+def started(folder: Path, *options: str) -> Iterator[Cluster]:
+    """A running Slurm below a folder; stopped afterwards."""
+    place = ["--dir", str(folder)]
+    try:
+        done = subprocess.run(
+            [ONE_NODE_SLURM, "start", *place, "--port", str(free_ports()), *options],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        yield Cluster(conf=str(folder / "etc" / "slurm.conf"))
+    finally:
+        subprocess.run([ONE_NODE_SLURM, "stop", *place], timeout=120, check=True)
+
+
+def free_ports() -> int:
+    """The first of 20 TCP ports that are free now."""
+    for first in range(26817, 32000, 20):
+        try:
+            for port in range(first, first + 20):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise RuntimeError("no 20 free ports in a row")

@@ -1,0 +1,56 @@
+"""Planted faults: Python runs this at its start where the folder is on PYTHONPATH, in every rank of a job.
+
+OTIL_EXP_FAULTS="METHOD:RANK:WHAT,..."; WHAT is raise (an exception), kill (SIGKILL of itself) or slow (rank 0 rests
+after each picture).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+
+REST_S = 2.5
+
+
+class Planted(MetaPathFinder):
+    """Wraps `generate` as its module is loaded."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "otil_exp.run.generation":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None
+        loader: Any = spec.loader
+        load = loader.exec_module
+
+        def load_and_plant(module: Any) -> None:
+            load(module)
+            module.generate = planted(module.generate)
+
+        loader.exec_module = load_and_plant
+        return spec
+
+
+def planted(generate: Any) -> Any:
+    def generate_or_fail(pipeline: Any, prompts: Any, folder: Any, tracker: Any) -> None:
+        place = f"{folder.record.get('method')}:{pipeline.ranks.rank}:"
+        for fault in os.environ["OTIL_EXP_FAULTS"].split(","):
+            if fault == place + "raise":
+                raise RuntimeError("a planted fault")
+            if fault == place + "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if fault == place + "slow":
+                write = folder.write_image
+                folder.write_image = lambda *picture: (write(*picture), time.sleep(REST_S))
+        generate(pipeline, prompts, folder, tracker)
+
+    return generate_or_fail
+
+
+if os.environ.get("OTIL_EXP_FAULTS"):
+    sys.meta_path.insert(0, Planted())
