@@ -34,7 +34,9 @@ FORBIDDEN = {
         "otil_exp.run.execution",
         "otil_exp.run.generation",
     ),
+    "slurm": ("otil_exp.app", "otil_exp.pipeline", "otil_exp.upstream"),
     "topology.py": ("otil_exp.",),
+    "rank_log.py": ("torch", "otil_exp."),
     "config.py": ("torch", "otil_exp."),
 }
 """part of src/otil_exp -> what it may not import (prefixes)."""

@@ -39,7 +39,7 @@ class Cluster:
             "SLURM_CONF": self.conf,
             "OTIL_EXP_FAULTS": faults,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)) if faults else paths[1],
-            "COLUMNS": "200",
+            "COLUMNS": "1000",
             "OMP_WAIT_POLICY": "passive",
         }
 

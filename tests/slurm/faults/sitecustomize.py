@@ -45,11 +45,18 @@ def planted(generate: Any) -> Any:
             if fault == place + "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if fault == place + "slow":
-                write = folder.write_image
-                folder.write_image = lambda *picture: (write(*picture), time.sleep(REST_S))
+                folder.write_image = resting(folder.write_image)
         generate(pipeline, prompts, folder, tracker)
 
     return generate_or_fail
+
+
+def resting(write: Any) -> Any:
+    def write_and_rest(*picture: Any) -> None:
+        write(*picture)
+        time.sleep(REST_S)
+
+    return write_and_rest
 
 
 if os.environ.get("OTIL_EXP_FAULTS"):

@@ -1,0 +1,149 @@
+"""A grid on a real Slurm: submitted, run, recorded, and never run twice."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from otil_exp.slurm import queue
+from slurm.cluster import PATIENCE_S, Cluster, interrupted, pictures, runs, until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
+
+SWEEP = ("experiment=sweep", "model=shapes", "name=t")
+STEPS = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=1", "metrics=pairwise")
+
+
+@pytest.fixture(scope="module")
+def sweep(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The guide's sweep on Slurm, cells of one topology in one job; its output folder, and what the command said."""
+    root = tmp_path_factory.mktemp("sweep")
+    status, said = cluster.run(*SWEEP, *STEPS, f"output_dir={root}", "tracker=wandb_offline", "hydra.launcher.pack=4")
+    assert status == 0, said
+    return root, said
+
+
+def test_the_sweep_leaves_a_run_folder_and_a_wandb_run_a_cell(sweep: tuple[Path, str]) -> None:
+    root, said = sweep
+    assert "16 cells, 8 distinct" in said
+    found = runs(root)
+    assert len(found) == 8
+    for folder in found.values():
+        assert folder.record["status"] == "done"
+        assert [path.name for path in folder.images.iterdir()] == ["00.png"]
+        assert len(list((folder.path / "wandb").glob("offline-run-*"))) == 1
+        ranks = folder.record["topology"]["world_size"]
+        assert sorted(path.name for path in folder.logs.iterdir()) == [f"rank{rank}.log" for rank in range(ranks)]
+    # The reference was there when the others were scored.
+    assert found["otil 4 split"].metrics["ref/psnr"]["n"] == 1
+
+
+def test_its_pictures_are_those_of_the_local_launcher(sweep: tuple[Path, str], tmp_path: Path) -> None:
+    local = [sys.executable, "-m", "otil_exp.app", "-m", *SWEEP, *STEPS, f"output_dir={tmp_path}", "metrics=none"]
+    done = subprocess.run([*local, "hydra.launcher.pack=4"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    here, there = runs(tmp_path), runs(sweep[0])
+    assert here.keys() == there.keys()
+    assert {key: pictures(here[key]) for key in here} == {key: pictures(there[key]) for key in there}
+
+
+def test_a_rerun_of_a_finished_grid_submits_nothing(cluster: Cluster, sweep: tuple[Path, str]) -> None:
+    before = numbers(cluster.ask("scontrol", "show", "jobs", "--oneliner"))
+    status, said = cluster.run(*SWEEP, *STEPS, f"output_dir={sweep[0]}", "tracker=wandb_offline")
+    assert status == 0, said
+    assert said.count("done already, skipped") == 8
+    assert numbers(cluster.ask("scontrol", "show", "jobs", "--oneliner")) == before
+
+
+def numbers(jobs: str) -> list[str]:
+    return sorted(re.findall(r"JobId=(\d+)", jobs))
+
+
+def test_two_nodes_of_two_ranks_make_the_pictures_of_one_node_of_four(
+    cluster: Cluster, sweep: tuple[Path, str], tmp_path: Path
+) -> None:
+    two_nodes = ("preset=balanced", "topology=4gpu_split", "hydra.launcher.ranks_per_node=2", "name=t")
+    status, said = cluster.run(*STEPS, *two_nodes, f"output_dir={tmp_path}", "metrics=none")
+    assert status == 0, said
+    [folder] = runs(tmp_path).values()
+    assert "NumNodes=2" in cluster.ask("scontrol", "show", "job", "--oneliner", last_job(said))
+    assert pictures(folder) == pictures(runs(sweep[0])["balanced 4 split"])
+
+
+def last_job(said: str) -> str:
+    return re.findall(r"submitted as job (\S+)", said)[-1]
+
+
+def test_real_accounts_know_how_a_job_ended(
+    cluster: Cluster, sweep: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sacct over slurmdbd, which is asked once squeue has forgotten a job."""
+    job = last_job(sweep[1])
+    monkeypatch.setenv("SLURM_CONF", cluster.conf)
+    assert queue.states([job]) == {job: "COMPLETED"}
+    until(lambda: queue._sacct([job]).get(job) == "COMPLETED", "sacct")
+    assert queue.states(["999999"]) == {"999999": queue.GONE}
+
+
+HELD = ("+hydra.launcher.additional_parameters={hold: true}", "preset=otil", "topology=2gpu_nosplit", "name=t")
+
+
+def test_without_waiting_the_command_returns_and_typed_again_takes_the_jobs_up(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Then Ctrl-C: the jobs stay in the queue, or are cancelled if that was asked for."""
+    held = (*HELD, f"output_dir={tmp_path}")
+    status, said = cluster.run(*held, "hydra.launcher.wait=false")
+    assert status == 0, said
+    job = last_job(said)
+    assert is_pending(cluster, job)
+
+    status, said = interrupted_while_waiting(cluster, job, *held)
+    assert status == 1
+    assert "the jobs go on" in said
+    assert is_pending(cluster, job)
+
+    status, said = interrupted_while_waiting(cluster, job, *held, "hydra.launcher.cancel_on_interrupt=true")
+    assert status == 1
+    assert f"cancelled {job}" in said
+    assert not is_pending(cluster, job)
+
+
+def is_pending(cluster: Cluster, job: str) -> bool:
+    return any(line.startswith(f"{job} PENDING") for line in cluster.queue())
+
+
+def interrupted_while_waiting(cluster: Cluster, job: str, *arguments: str) -> tuple[int, str]:
+    """Ctrl-C after the command has found the job in the queue."""
+    waiting = cluster.start(*arguments)
+    assert waiting.stdout
+    lines = [waiting.stdout.readline() for _ in range(2)]
+    assert f"in the queue already as job {job}" in lines[1], lines
+    time.sleep(1)  # it waits now
+    return interrupted(waiting)
+
+
+def test_a_grid_with_a_mistake_submits_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    status, said = cluster.run(
+        "preset=otil", "topology=4gpu_split", "height=256,720", f"output_dir={tmp_path}", "name=t"
+    )
+    assert status == 1
+    assert "nothing was started" in said
+    assert "use height=704 or height=768" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "t" / ".submitit").exists()
+
+
+def test_what_slurm_refuses_is_a_failure_of_those_cells(cluster: Cluster, tmp_path: Path) -> None:
+    """More CPUs than any node has."""
+    status, said = cluster.run(
+        "preset=otil", "topology=2gpu_nosplit", "hydra.launcher.cpus_per_task=40", f"output_dir={tmp_path}", "name=t"
+    )
+    assert status == 1
+    assert "Slurm did not take the job" in said
+    assert "1 of 1 cells failed: #0" in said
