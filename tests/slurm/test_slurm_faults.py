@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, on a real Slurm: every failure is named, nothing finished is lost, no wait is unbound."""
+"""What goes wrong on a cluster: every failure is named, nothing finished is lost, and no wait is endless."""
 
 from __future__ import annotations
 

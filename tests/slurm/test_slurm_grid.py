@@ -140,9 +140,9 @@ def test_a_grid_with_a_mistake_submits_nothing(cluster: Cluster, tmp_path: Path)
 
 
 def test_what_slurm_refuses_is_a_failure_of_those_cells(cluster: Cluster, tmp_path: Path) -> None:
-    """More CPUs than any node has."""
+    """A feature that no node has."""
     status, said = cluster.run(
-        "preset=otil", "topology=2gpu_nosplit", "hydra.launcher.cpus_per_task=40", f"output_dir={tmp_path}", "name=t"
+        "preset=otil", "topology=2gpu_nosplit", "hydra.launcher.constraint=h100", f"output_dir={tmp_path}", "name=t"
     )
     assert status == 1
     assert "Slurm did not take the job" in said
