@@ -101,6 +101,19 @@ class Engine(StrEnum):
     eager = "eager"
     cuda_graph = "cuda_graph"
     """The UNet of each kind of step is captured once and replayed."""
+    compiled = "compiled"
+    """The UNet of each kind of step is compiled as one graph, and captured where there is a GPU."""
+
+
+class GnSync(StrEnum):
+    """Whose rows GroupNorm sees after warm-up while convolutions and attention are silent."""
+
+    off = "false"
+    """Those of the own slice."""
+    exact = "true"
+    """Those of all slices, as they are: a collective in every layer."""
+    fused = "fused"
+    """Those of all slices, the others' as they were a step ago: one collective a step."""
 
 
 class Scheduler(StrEnum):
@@ -213,8 +226,9 @@ class PresetConfig:
     cfg_repair: bool = False
     """Whether the two ranks of a slice exchange their halves of the noise prediction (needs noise_gather=false)."""
 
-    gn_sync: bool = False
-    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync)."""
+    gn_sync: bool | str = False
+    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync): false,
+    true (exact, a collective a layer) or fused (one collective a step, peers' statistics a step old). See GnSync."""
 
     context: ContextConfig | None = None
     """The layer context of which blocks is exchanged after each step (needs sync_mode=no_sync and noise_gather)."""
@@ -227,6 +241,11 @@ class PresetConfig:
 
     transmit: TransmitConfig | None = None
     """Which latent blocks are exchanged after each step (needs noise_gather=false)."""
+
+
+def gn_sync_of(preset: PresetConfig) -> GnSync:
+    """What preset.gn_sync means: a user types true, false or fused. Raises ValueError for anything else."""
+    return GnSync(str(preset.gn_sync).lower())
 
 
 @dataclass
@@ -333,7 +352,7 @@ class EngineConfig:
     """How a step of the UNet is executed."""
 
     name: Engine = Engine.eager
-    """eager or cuda_graph."""
+    """eager, cuda_graph or compiled."""
 
 
 @dataclass

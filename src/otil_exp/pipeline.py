@@ -15,7 +15,7 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 from torch import Tensor
 
-from otil_exp.config import ExperimentConfig
+from otil_exp.config import ExperimentConfig, gn_sync_of
 from otil_exp.exchange import Codec, ContextExchange, LatentExchange, Selection, Step, repair_pair, step_kinds
 from otil_exp.loading import Models
 from otil_exp.topology import RankContext
@@ -71,7 +71,7 @@ class RankPipeline:
             split_scheme=config.preset.split_scheme,
             noise_gather=config.preset.noise_gather,
             cfg_repair=config.preset.cfg_repair,
-            gn_sync=config.preset.gn_sync,
+            gn_sync=gn_sync_of(config.preset),
             groupnorm=config.groupnorm,
             stale=config.preset.stale,
             stale_layers=config.preset.stale_layers,

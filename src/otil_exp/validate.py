@@ -12,12 +12,14 @@ from otil_exp.config import (
     Dtype,
     Engine,
     ExperimentConfig,
+    GnSync,
     MetricsConfig,
     Mode,
     Parallelism,
     SyncMode,
     TrackerKind,
     TransmitConfig,
+    gn_sync_of,
 )
 from otil_exp.exchange import SCORES, BlockGrid, Codec, resolve_budget, split_budget
 from otil_exp.metrics.extractors import LOADERS
@@ -83,6 +85,16 @@ def _check_name(config: ExperimentConfig) -> None:
 
 def _check_preset(config: ExperimentConfig) -> None:
     preset = config.preset
+    gn_syncs = [choice.value for choice in GnSync]
+    _refuse(
+        [
+            (
+                str(preset.gn_sync).lower() not in gn_syncs,
+                f"preset.gn_sync={preset.gn_sync}: use true (exact), fused (one collective a step) or false",
+            )
+        ]
+    )
+    gn_sync = gn_sync_of(preset)
     patch, naive = preset.parallelism is Parallelism.patch, preset.parallelism is Parallelism.naive_patch
     modes = ", ".join(mode.name for mode in SyncMode)
     rules = [
@@ -124,8 +136,8 @@ def _check_preset(config: ExperimentConfig) -> None:
             "preset.cfg_repair=false",
         ),
         (
-            preset.gn_sync and preset.sync_mode is not SyncMode.no_sync,
-            f"preset.gn_sync=true with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised "
+            gn_sync is not GnSync.off and preset.sync_mode is not SyncMode.no_sync,
+            f"preset.gn_sync={gn_sync} with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised "
             "while the other layers are silent; use preset.sync_mode=no_sync, or sync_gn for DistriFusion's way",
         ),
         (

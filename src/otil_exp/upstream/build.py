@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -10,6 +11,7 @@ from diffusers import UNet2DConditionModel
 from otil_exp.config import (
     VAE_FACTOR,
     Engine,
+    GnSync,
     GroupNormKind,
     Parallelism,
     SplitScheme,
@@ -29,14 +31,15 @@ from otil_exp.upstream.assemble import (
     Repair,
     whole,
 )
-from otil_exp.upstream.checks import check_graphs, check_method, check_sizes
+from otil_exp.upstream.checks import check_method, check_sizes
+from otil_exp.upstream.choice import choose_engine
 from otil_exp.upstream.context import MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
-from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, StepEngine
-from otil_exp.upstream.inputs import own_half, own_part, split_dim
-from otil_exp.upstream.kinds import step_kinds
-from otil_exp.upstream.layers import Layers
+from otil_exp.upstream.inputs import own_half, own_part, own_rows_and_next, split_dim
+from otil_exp.upstream.kinds import ALIKE, step_kinds, synchronous_or_silent
+from otil_exp.upstream.layers import Layers, StepLayers
 from otil_exp.upstream.patches import applied
+from otil_exp.upstream.sliced import SlicedLayers
 from otil_exp.upstream.unet import RankUNet
 
 
@@ -49,7 +52,7 @@ def build_unet(
     split_scheme: SplitScheme | None = None,
     noise_gather: bool = True,
     cfg_repair: bool = False,
-    gn_sync: bool = False,
+    gn_sync: GnSync = GnSync.off,
     groupnorm: GroupNormKind = GroupNormKind.exact,
     stale: StaleSums | None = None,
     stale_layers: Sequence[TensorLayers] = (),
@@ -72,7 +75,7 @@ def build_unet(
     Raises ValueError for settings that do not go together; most are refused earlier, when the config is composed.
     """
     if parallelism is not Parallelism.patch:
-        sync_mode, noise_gather, gn_sync, make_context = None, True, False, None
+        sync_mode, noise_gather, gn_sync, make_context = None, True, GnSync.off, None
     if parallelism is not Parallelism.naive_patch:
         split_scheme = None
     if parallelism is not Parallelism.tensor or ranks.topology.slices == 1 or not stale_layers:
@@ -85,6 +88,7 @@ def build_unet(
             assembly = AgreeOnMean(ranks, assembly)
     else:
         assembly = KeepOwnSlice(ranks, _repair(ranks, cfg_repair, repair))
+    exact = parallelism is Parallelism.patch and groupnorm is GroupNormKind.exact
     config = RankConfig(
         ranks,
         parallelism=parallelism.value,
@@ -94,34 +98,55 @@ def build_unet(
         width=width,
         guidance=guidance,
     )
-    exact = parallelism is Parallelism.patch and groupnorm is GroupNormKind.exact
-    runs = _engine(engine, ranks, parallelism, traffic)
+    choice = choose_engine(
+        engine, ranks, parallelism, sync_mode, groupnorm, blockwise=make_context is not None
+    )
+    cut = own_half(ranks) if split_scheme is None else own_part(ranks, split_scheme)
+    kinds = step_kinds(parallelism, ranks.topology.slices, warmup_steps, split_scheme, stale is not None)
     with ExitStack() as undo:
         undo.enter_context(applied(*_patches(exact, gn_sync)))
+        if choice.compiled:
+            together = parallelism is Parallelism.patch
+            last = math.inf if sync_mode is SyncMode.full_sync else warmup_steps
+            layers: StepLayers = SlicedLayers(
+                unet, ranks, traffic, together=together, gn_sync=gn_sync, last_synchronous=last
+            )
+            if together:
+                cut = own_rows_and_next(ranks)
+                kinds = synchronous_or_silent(warmup_steps) if last == warmup_steps else ALIKE
+        else:
+            layers = Layers(
+                unet,
+                config,
+                own_statistics=exact,
+                fused_statistics=gn_sync is GnSync.fused,
+                stale=stale,
+                stale_layers=stale_layers,
+                make_context=make_context,
+            )
         return RankUNet(
-            Layers(
-                unet, config, own_statistics=exact, stale=stale, stale_layers=stale_layers, make_context=make_context
-            ),
-            runs,
-            cut=own_half(ranks) if split_scheme is None else own_part(ranks, split_scheme),
+            layers,
+            choice.engine(traffic),
+            cut=cut,
             assemble=assembly,
-            kinds=step_kinds(parallelism, ranks.topology.slices, warmup_steps, split_scheme, stale is not None),
+            kinds=kinds,
             sample_shape=(1 + guidance, unet.config.in_channels, height // VAE_FACTOR, width // VAE_FACTOR),
             patches=undo.pop_all(),
+            runs_as=choice.sentence,
         )
 
 
-def _mode(sync_mode: SyncMode | None, gn_sync: bool, context: bool) -> SyncMode:
+def _mode(sync_mode: SyncMode | None, gn_sync: GnSync, context: bool) -> SyncMode:
     """The mode of distrifuser's layers. Layers whose context is exchanged for them are those that are one step late."""
     if context:
-        return SyncMode.sync_gn if gn_sync else SyncMode.separate_gn
+        return SyncMode.sync_gn if gn_sync is GnSync.exact else SyncMode.separate_gn
     return sync_mode or SyncMode.full_sync
 
 
-def _patches(exact: bool, gn_sync: bool) -> list[str]:
+def _patches(exact: bool, gn_sync: GnSync) -> list[str]:
     """Names of the patches a UNet needs; repairs of crashes and of the race always."""
     names = ["peft_flag", "conv_shortcut", "comm_queue", "partial_sums"]
-    return names + ["exact_groupnorm"] * exact + ["gn_sync"] * gn_sync
+    return names + ["exact_groupnorm"] * exact + ["gn_sync"] * (gn_sync is GnSync.exact)
 
 
 def _gathering(
@@ -143,10 +168,3 @@ def _repair(ranks: RankContext, cfg_repair: bool, repair: Repair | None) -> Repa
     if repair is None:
         raise ValueError("cfg_repair=true needs a repair function (otil_exp.exchange.repair_pair)")
     return repair
-
-
-def _engine(engine: Engine, ranks: RankContext, parallelism: Parallelism, traffic: TrafficCounter) -> StepEngine:
-    if engine is Engine.eager:
-        return Eager()
-    check_graphs(ranks, parallelism)
-    return CudaGraphs(traffic, CudaGraphRecorder())

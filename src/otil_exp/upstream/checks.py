@@ -5,7 +5,7 @@ from __future__ import annotations
 from diffusers import UNet2DConditionModel
 from torch import distributed as dist
 
-from otil_exp.config import VAE_FACTOR, Parallelism, SplitScheme, SyncMode
+from otil_exp.config import VAE_FACTOR, GnSync, Parallelism, SplitScheme, SyncMode
 from otil_exp.topology import RankContext
 from otil_exp.upstream.inputs import split_dim
 
@@ -15,7 +15,7 @@ def check_method(
     parallelism: Parallelism,
     sync_mode: SyncMode | None,
     split_scheme: SplitScheme | None,
-    gn_sync: bool,
+    gn_sync: GnSync,
     guidance: bool,
 ) -> None:
     """Refuse settings of a method that contradict each other or the topology."""
@@ -28,8 +28,10 @@ def check_method(
         raise ValueError(f"parallelism=patch needs a sync_mode: {', '.join(mode.value for mode in SyncMode)}")
     if parallelism is Parallelism.naive_patch and split_scheme is None:
         raise ValueError(f"parallelism=naive_patch needs a split_scheme: {', '.join(s.value for s in SplitScheme)}")
-    if gn_sync and sync_mode is not SyncMode.no_sync:
-        raise ValueError(f"gn_sync=true goes with sync_mode=no_sync, not with {sync_mode.value if sync_mode else None}")
+    if gn_sync is not GnSync.off and sync_mode is not SyncMode.no_sync:
+        raise ValueError(
+            f"gn_sync={gn_sync} goes with sync_mode=no_sync, not with {sync_mode.value if sync_mode else None}"
+        )
 
 
 def check_sizes(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from otil_exp.config import SplitScheme
 from otil_exp.topology import RankContext
@@ -69,6 +71,18 @@ def on_device(timestep: torch.Tensor | float, device: torch.device) -> torch.Ten
     return torch.full((), float(timestep), dtype=dtype, device=device)
 
 
+def predict(unet: Callable[..., Any], inputs: StepInputs) -> torch.Tensor:
+    """Call a UNet with the interface of diffusers'. Returns its output, (b, 4, h, w)."""
+    output: torch.Tensor = unet(
+        inputs.sample,
+        inputs.timestep,
+        inputs.encoder_hidden_states,
+        added_cond_kwargs=inputs.added_cond_kwargs,
+        return_dict=False,
+    )[0]
+    return output
+
+
 Cut = Callable[[StepInputs, int], StepInputs]
 """(inputs of the whole batch and picture, step counter) -> the inputs of this rank."""
 
@@ -91,3 +105,18 @@ def own_part(ranks: RankContext, scheme: SplitScheme) -> Cut:
     """A rank's batch half of its rows or columns."""
     half, slices = own_half(ranks), ranks.topology.slices
     return lambda inputs, counter: half(inputs, counter).part(split_dim(scheme, counter), ranks.slice_index, slices)
+
+
+def own_rows_and_next(ranks: RankContext) -> Cut:
+    """A rank's batch half of its rows, with the row above and the row below them (zeros beyond the picture)."""
+    half, slices = own_half(ranks), ranks.topology.slices
+    if slices == 1:
+        return half
+
+    def cut(inputs: StepInputs, counter: int) -> StepInputs:
+        own = half(inputs, counter)
+        rows = own.sample.shape[2] // slices
+        padded = F.pad(own.sample, (0, 0, 1, 1))
+        return replace(own, sample=padded.narrow(2, ranks.slice_index * rows, rows + 2))
+
+    return cut

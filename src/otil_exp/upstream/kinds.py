@@ -24,6 +24,11 @@ ALIKE = StepKinds(examples=(0,), of=lambda counter: 0)
 """All steps are of one kind."""
 
 
+def synchronous_or_silent(warmup_steps: int) -> StepKinds:
+    """Kinds of a method whose layers exchange everything, or nothing."""
+    return StepKinds(examples=(0, warmup_steps + 1), of=lambda counter: int(counter > warmup_steps))
+
+
 def step_kinds(
     parallelism: Parallelism,
     slices: int,

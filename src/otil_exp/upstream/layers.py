@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Protocol
 
 import torch
 from diffusers import UNet2DConditionModel
 
-from otil_exp.config import StaleSums, TensorLayers
+from otil_exp.config import StaleSums, SyncMode, TensorLayers
 from otil_exp.upstream.context import ContextExchange, ContextManager, MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (
@@ -21,7 +23,33 @@ from otil_exp.upstream.imports import (
     DistriUNetTP,
     PatchParallelismCommManager,
 )
+from otil_exp.upstream.inputs import StepInputs, predict
 from otil_exp.upstream.stale_sums import make_stale
+
+
+class StepLayers(Protocol):
+    """The UNet of this rank, and what its layers exchange."""
+
+    unet: UNet2DConditionModel
+
+    def __call__(self, inputs: StepInputs) -> torch.Tensor:
+        """Run the UNet of the step whose counter was set."""
+
+    def set_counter(self, counter: int) -> None:
+        """Tell every layer which step comes next."""
+
+    def register(self, call: Callable[[], Any]) -> None:
+        """Make the exchange buffers: `call` runs the UNet once."""
+
+    def exchange(self, latents: torch.Tensor, counter: int) -> None:
+        """After a step: exchange what the layers themselves did not. latents: (b, 4, H, W) that the UNet got."""
+
+    def wait(self) -> None:
+        """Wait for the exchanges that are under way."""
+
+    def clear(self) -> None:
+        """Leave nothing pending. All ranks must call it."""
+
 
 _WRAPPERS: dict[str, type[BaseModel]] = {"patch": DistriUNetPP, "tensor": DistriUNetTP}
 
@@ -38,16 +66,19 @@ class Layers:
         config: RankConfig,
         *,
         own_statistics: bool,
+        fused_statistics: bool = False,
         stale: StaleSums | None = None,
         stale_layers: Sequence[TensorLayers] = (),
         make_context: MakeContextExchange | None = None,
     ) -> None:
-        """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm). stale,
-        stale_layers: which sums of tensor parallelism come late (stale_sums). make_context: who exchanges context
-        after a step that is not synchronous, instead of the layers."""
+        """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm).
+        fused_statistics: GroupNorm goes on exchanging them in mode no_sync, as in corrected_async_gn.
+        stale, stale_layers: which sums of tensor parallelism come late (stale_sums).
+        make_context: who exchanges context after a step that is not synchronous, instead of the layers.
+        """
         self.unet = unet.requires_grad_(False)
         self._config = config
-        self._own_statistics = own_statistics
+        self._own_statistics = own_statistics or fused_statistics
         self._make_context = make_context
         self._context: ContextExchange | None = None
         self._managers: list[Any] = []
@@ -57,7 +88,13 @@ class Layers:
             unet.requires_grad_(False)  # the wrappers made new weights
         # Upstream looks for these among all modules, 1,930 of SDXL, in every step (base_model.py:29): about 5 ms.
         self._counting = [module for module in unet.modules() if isinstance(module, BaseModule)]
+        if fused_statistics:
+            self._fuse_statistics()
         self._sums = make_stale(unet, stale, stale_layers) if stale else []
+
+    def __call__(self, inputs: StepInputs) -> torch.Tensor:
+        """Run the UNet of the step whose counter was set."""
+        return predict(self.unet, inputs)
 
     def set_counter(self, counter: int) -> None:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
@@ -109,6 +146,14 @@ class Layers:
             manager.clear()
         if self._context is not None:
             self._context.receive()
+
+    def _fuse_statistics(self) -> None:
+        """Let GroupNorm alone run in mode corrected_async_gn, and queue a whole step for one collective (comm_queue)."""
+        config = copy(self._config)
+        config.mode, config.comm_checkpoint = SyncMode.corrected_async_gn.value, sys.maxsize
+        for module in self.unet.modules():
+            if isinstance(module, DistriGroupNorm):
+                module.distri_config = config
 
     def _synchronous(self, counter: int) -> bool:
         return counter <= self._config.warmup_steps

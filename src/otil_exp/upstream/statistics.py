@@ -32,20 +32,20 @@ def combined(slices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return mean, variances.mean(dim=0) + (means - mean).square().mean(dim=0)
 
 
-def corrected(stale: torch.Tensor, own: torch.Tensor, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+def corrected(stale: torch.Tensor, own: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Stale statistics of the whole, shifted by how much the own slice's changed since (DistriFusion, section 4.2).
 
     E[x] = E_stale[x] + (own[x] - own_stale[x]), and the same for E[x^2] (modules/pp/groupnorm.py:52). Here the second
     moment is taken about the stale mean instead of 0, which is the same function without the cancellation. Where
     the variance comes out negative, the own slice's stands in (:63).
-    stale: (N, 2, n, groups); own: (2, n, groups); index: position of the own slice. Returns mean and variance.
+    stale: (N, 2, n, groups); own, before: (2, n, groups), the own slice's now and in stale. Returns mean and variance.
     """
     center, variance = combined(stale)
-    (own_mean, own_variance), (old_mean, old_variance) = own, stale[index]
+    (own_mean, own_variance), (old_mean, old_variance) = own, before
     change = own_mean - old_mean
-    now = own_variance + (own_mean - center).square()
-    before = old_variance + (old_mean - center).square()
-    variance = variance + now - before - change.square()
+    new_square = own_variance + (own_mean - center).square()
+    old_square = old_variance + (old_mean - center).square()
+    variance = variance + new_square - old_square - change.square()
     return center + change, torch.where(variance < 0, own_variance, variance)
 
 
@@ -54,13 +54,18 @@ def normalised(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, norm
 
     Computed in the dtype of the statistics, returned in that of x. For inference only (no gradient).
     """
-    n, channels = x.shape[:2]
+    shift, scale = affine(mean, variance, norm)
+    # One kernel that reads and writes x's own dtype; the arithmetic is that of torch's GroupNorm kernels.
+    return torch.addcmul(shift, x, scale, out=torch.empty_like(x))
+
+
+def affine(mean: torch.Tensor, variance: torch.Tensor, norm: nn.GroupNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shift and scale that normalise x to shift + x * scale. mean, variance: (n, groups); results (n, C, 1, 1)."""
     scale = (variance + norm.eps).rsqrt()
-    scale, mean = (t.repeat_interleave(channels // norm.num_groups, dim=1) for t in (scale, mean))
+    scale, mean = (t.repeat_interleave(norm.num_channels // norm.num_groups, dim=1) for t in (scale, mean))
     if norm.affine:
         scale = scale * norm.weight
     shift = -mean * scale
     if norm.affine:
         shift = shift + norm.bias
-    # One kernel that reads and writes x's own dtype; the arithmetic is that of torch's GroupNorm kernels.
-    return torch.addcmul(shift.view(n, -1, 1, 1), x, scale.view(n, -1, 1, 1), out=torch.empty_like(x))
+    return shift[..., None, None], scale[..., None, None]

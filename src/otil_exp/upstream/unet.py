@@ -14,7 +14,7 @@ from otil_exp.upstream.assemble import Assembly, UNetStep
 from otil_exp.upstream.engine import StepEngine
 from otil_exp.upstream.inputs import Cut, StepInputs, on_device
 from otil_exp.upstream.kinds import StepKinds
-from otil_exp.upstream.layers import Layers
+from otil_exp.upstream.layers import StepLayers
 
 
 class RankUNet(nn.Module):
@@ -29,7 +29,7 @@ class RankUNet(nn.Module):
 
     def __init__(
         self,
-        layers: Layers,
+        layers: StepLayers,
         engine: StepEngine,
         *,
         cut: Cut,
@@ -37,11 +37,15 @@ class RankUNet(nn.Module):
         kinds: StepKinds,
         sample_shape: tuple[int, int, int, int],
         patches: ExitStack,
+        runs_as: str,
     ) -> None:
-        """sample_shape: (b, 4, H, W) of the whole call. patches: applied for this UNet, undone by close()."""
+        """sample_shape: (b, 4, H, W) of the whole call. patches: applied for this UNet, undone by close().
+        runs_as: which engine its steps got, in words.
+        """
         super().__init__()
         self.unet = layers.unet
         self.engine = engine
+        self.runs_as = runs_as
         self._layers, self._cut, self._assemble, self._kinds = layers, cut, assemble, kinds
         self._sample_shape = sample_shape
         self._patches = patches
@@ -62,11 +66,11 @@ class RankUNet(nn.Module):
         Takes several calls of the UNet, with their collectives: all ranks must call it, before the first picture.
         """
         inputs = self._checked(sample, timestep, encoder_hidden_states, added_cond_kwargs)
-        parts = [(counter, self._cut(inputs, counter)) for counter in self._kinds.examples]
-        self._layers.register(lambda: self._compute(parts[0][1]))
+        parts = [(counter, self._cut(inputs, counter).static()) for counter in self._kinds.examples]
+        self._layers.register(lambda: self._layers(parts[0][1]))
         for counter, part in parts:  # libraries and communicators start up here, which a capture could not bear
             self._layers.set_counter(counter)
-            self._compute(part)
+            self._layers(part)
         self._layers.clear()
         for kind, (counter, part) in enumerate(parts):
             self._layers.set_counter(counter)
@@ -109,7 +113,7 @@ class RankUNet(nn.Module):
         step = self._advance()
         self._layers.set_counter(step.counter)
         part = self._cut(inputs, step.counter)
-        local = self.engine.run(self._kinds.of(step.counter), self._compute, part)
+        local = self.engine.run(self._kinds.of(step.counter), self._layers, part)
         self._layers.exchange(inputs.sample, step.counter)
         prediction = self._assemble(local, step)
         return UNet2DConditionOutput(sample=prediction) if return_dict else (prediction,)
@@ -155,18 +159,8 @@ class RankUNet(nn.Module):
             )
         return StepInputs(sample, on_device(timestep, sample.device), encoder_hidden_states, added_cond_kwargs)
 
-    def _compute(self, inputs: StepInputs) -> torch.Tensor:
-        output: torch.Tensor = self.unet(
-            inputs.sample,
-            inputs.timestep,
-            inputs.encoder_hidden_states,
-            added_cond_kwargs=inputs.added_cond_kwargs,
-            return_dict=False,
-        )[0]
-        return output
-
     def _compute_alone(self, inputs: StepInputs) -> torch.Tensor:
         """Compute and wait for the exchanges: a CUDA graph must end with all of its streams joined."""
-        output = self._compute(inputs)
+        output = self._layers(inputs)
         self._layers.wait()
         return output

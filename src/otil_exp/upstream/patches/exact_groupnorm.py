@@ -53,7 +53,7 @@ def _through_buffers(layer: DistriGroupNorm, x: torch.Tensor, synchronous: bool)
     stale, index = torch.stack(received), config.split_idx()
     layer.comm_manager.enqueue(layer.idx, own)
     if config.mode == "corrected_async_gn":
-        return corrected(stale, own, index)
+        return corrected(stale, own, stale[index])
     stale[index] = own
     return combined(stale)
 

@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""One step of one rank on one GPU, upstream's way and ours side by side: milliseconds, memory, host work.
+
+    python benchmarks/one_gpu_speed.py FOLDER [NAME ...]        # cases by name, as in CASES; default all
+    python benchmarks/one_gpu_speed.py --list
+
+Other ranks are played by torch's fake process group (what it gathers is the rank's own), so that a step is this rank's
+compute alone: what NCCL takes is not in it. Every case is a process of its own; they compile side by side and are timed
+one after the other. Prints a Markdown table and writes results.json. Without a GPU it takes the shapes model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+WARMUP_STEPS = 1
+REPEATS = 20
+COMPILE_TIMEOUT_S = float(os.environ.get("COMPILE_TIMEOUT_S", 420))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rank's step."""
+
+    method: str
+    engine: str = "cuda_graph"
+    size: int = 1024
+    world_size: int = 4
+    split_batch: bool = True
+    gn_sync: str = "false"
+    both: bool = False
+    """Whether synchronous steps are made ready and timed too."""
+
+    flash: bool = False
+    """Attention by FlashAttention, PyTorch's own first choice, instead of cuDNN."""
+
+    @property
+    def name(self) -> str:
+        ranks = f"{self.world_size}{'s' if self.split_batch else ''}"
+        extras = ["gn-" + self.gn_sync] * (self.gn_sync != "false") + ["both"] * self.both + ["flash"] * self.flash
+        return "-".join([self.method, self.engine, str(self.size), ranks, *extras])
+
+
+def whole(engine: str, size: int, **rest: Any) -> Case:
+    return Case("reference", engine, size, 1, False, **rest)
+
+
+CASES = [
+    *(whole(engine, size) for size in (1024, 2048, 3840) for engine in ("eager", "cuda_graph", "compiled")),
+    whole("compiled", 1024, flash=True),
+    Case("no_sync", both=True),
+    Case("no_sync", gn_sync="true"),
+    Case("distrifusion"),
+    Case("no_sync", "compiled"),
+    Case("no_sync", "compiled", gn_sync="true"),
+    Case("no_sync", "compiled", gn_sync="fused"),
+    Case("no_sync", "compiled", gn_sync="fused", both=True),
+    Case("no_sync", "compiled", gn_sync="fused", flash=True),
+    *(
+        Case("no_sync", engine, size, gn_sync="fused" if engine == "compiled" else "false")
+        for size in (2048, 3840)
+        for engine in ("cuda_graph", "compiled")
+    ),
+    *(
+        Case("no_sync", engine, 1024, ranks, split, "fused" if engine == "compiled" else "false")
+        for ranks, split in ((8, True), (2, False), (4, False))
+        for engine in ("cuda_graph", "compiled")
+    ),
+]
+
+
+def main(folder: Path, names: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = [case for case in CASES if not names or case.name in names]
+    unknown = set(names) - {case.name for case in cases}
+    if unknown:
+        sys.exit(f"no case is called {', '.join(sorted(unknown))}; --list names them")
+    start = time.monotonic()
+    children = {
+        case.name: subprocess.Popen(
+            [sys.executable, __file__, "--case", json.dumps(asdict(case)), str(folder)],
+            stdout=(folder / f"{case.name}.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        for case in cases
+    }
+    waiting = dict(children)
+    while waiting and time.monotonic() - start < COMPILE_TIMEOUT_S:
+        time.sleep(0.5)
+        waiting = {
+            name: child
+            for name, child in waiting.items()
+            if child.poll() is None and not (folder / f"{name}.ready").exists()
+        }
+    print(f"ready after {time.monotonic() - start:.0f} s; not ready: {', '.join(waiting) or 'none'}", flush=True)
+    for child in waiting.values():
+        child.kill()
+    results = []
+    for case in cases:
+        (folder / f"{case.name}.go").touch()
+        try:
+            children[case.name].wait(timeout=90)
+        except subprocess.TimeoutExpired:
+            children[case.name].kill()
+        result = folder / f"{case.name}.json"
+        if result.exists():
+            results.append(json.loads(result.read_text()))
+            print(json.dumps(results[-1]), flush=True)
+        else:
+            print(f"{case.name}: failed\n{(folder / f'{case.name}.log').read_text()[-1500:]}", flush=True)
+        (folder / "results.json").write_text(json.dumps(results, indent=1))
+    print(*table(results), sep="\n")
+
+
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """One Markdown row a case."""
+    lines = [
+        "| case | silent step, ms | synchronous, ms | host, ms | peak memory, MiB | ready after, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        synchronous = f"{result['synchronous_ms']:.2f}" if "synchronous_ms" in result else "-"
+        lines.append(
+            f"| {result['case']} | {result['step_ms']:.2f} | {synchronous} | {result['host_ms']:.2f} "
+            f"| {result['peak_mib']:.0f} | {result['ready_s']:.0f} |"
+        )
+    return lines
+
+
+def run_case(case: Case, folder: Path) -> None:
+    """Build one rank's UNet, say so, wait for the word, time it."""
+    import torch
+
+    from otil_exp.upstream.sliced import graph
+
+    if case.flash:
+        graph.ATTENTION = graph.ATTENTION[1:]
+    start = time.monotonic()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    unet, inputs = prepared_unet(case, device)
+    ready = time.monotonic() - start
+    (folder / f"{case.name}.ready").touch()
+    while not (folder / f"{case.name}.go").exists():
+        time.sleep(0.1)
+    result = {"case": case.name, **asdict(case), "ready_s": ready, **measured(unet, inputs, case, device)}
+    if case.engine == "compiled" and device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        unet.prepare(**inputs)
+        again = measured(unet, inputs, case, device)
+        result |= {"step_ms_cudnn_benchmark": again["step_ms"], "peak_mib_cudnn_benchmark": again["peak_mib"]}
+    temporary = folder / f"{case.name}.tmp"
+    temporary.write_text(json.dumps(result))
+    temporary.rename(folder / f"{case.name}.json")
+
+
+def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
+    """The UNet of rank 0 with fake peers, ready to run, and inputs of a step."""
+    import torch
+
+    from otil_exp.config import Engine, GnSync, Parallelism, SyncMode
+    from otil_exp.traffic import TrafficCounter
+    from otil_exp.upstream import build_unet
+    from otil_exp.upstream.kinds import StepKinds
+
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    plain = random_unet(dtype, device)
+    mode = SyncMode.corrected_async_gn if case.method == "distrifusion" else SyncMode.no_sync
+    unet = build_unet(
+        plain,
+        fake_place(case, device),
+        parallelism=Parallelism.none if case.method == "reference" else Parallelism.patch,
+        sync_mode=None if case.method == "reference" else mode,
+        gn_sync=GnSync(case.gn_sync),
+        warmup_steps=WARMUP_STEPS,
+        height=case.size,
+        width=case.size,
+        guidance=True,
+        engine=Engine[case.engine],
+        traffic=TrafficCounter(),
+    )
+    if not case.both and len(unet._kinds.examples) == 2:  # compile the silent step alone
+        unet._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
+    torch.manual_seed(1)
+    text, pooled = plain.config.cross_attention_dim, plain.config.projection_class_embeddings_input_dim
+    pooled -= 6 * plain.config.addition_time_embed_dim
+    inputs: dict[str, Any] = {
+        "sample": torch.randn(1, 4, case.size // 8, case.size // 8).repeat(2, 1, 1, 1).to(device, dtype),
+        "timestep": torch.tensor(500.0, device=device),
+        "encoder_hidden_states": torch.randn(2, 77, text).to(device, dtype),
+        "added_cond_kwargs": {
+            "text_embeds": torch.randn(2, pooled).to(device, dtype),
+            "time_ids": torch.tensor([[case.size, case.size, 0, 0, case.size, case.size]] * 2).to(device, dtype),
+        },
+    }
+    unet.prepare(**inputs)
+    return unet, inputs
+
+
+def random_unet(dtype: Any, device: Any) -> Any:
+    """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
+    import torch
+    from diffusers import UNet2DConditionModel
+
+    from otil_exp import loading
+    from otil_exp.config import ModelConfig, Scheduler
+
+    if device.type == "cpu":
+        return loading.load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, device).unet
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    with device:
+        unet = UNet2DConditionModel(**loading._SDXL_UNET).eval()
+    torch.set_default_dtype(torch.float32)
+    return unet
+
+
+def fake_place(case: Case, device: Any) -> Any:
+    """Rank 0 of the topology, whose peers do nothing."""
+    from torch import distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from otil_exp.topology import RankContext, Topology, single_rank
+
+    if case.world_size == 1:
+        return single_rank(device)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.world_size)
+    topology = Topology(world_size=case.world_size, split_batch=case.split_batch)
+    return RankContext(
+        topology=topology,
+        rank=0,
+        local_rank=0,
+        device=device,
+        batch_group=dist.new_group(topology.batch_ranks(0)) if topology.slices > 1 else None,
+        pair_group=dist.new_group(topology.pair_ranks(0)) if case.split_batch else None,
+    )
+
+
+def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict[str, Any]:
+    """Medians of a steady step and, if it is ready, of a synchronous one."""
+    import torch
+
+    from otil_exp.exchange import step_kinds
+
+    steps = step_kinds(400, WARMUP_STEPS if case.world_size > 1 else -1)
+    unet.begin(steps)
+    result: dict[str, Any] = {}
+    call = {name: value for name, value in inputs.items()}
+    with torch.no_grad():
+        if case.both:
+            result["synchronous_ms"] = _times(lambda: unet(**call), device, 2, skip=1)[0]
+        elif case.world_size > 1:
+            unet._next = WARMUP_STEPS + 1
+        result["step_ms"], result["host_ms"] = _times(lambda: unet(**call), device, REPEATS, skip=5)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("warn")
+            output = unet(**call).sample
+            if device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+        result["host_syncs"] = len(caught)
+    result["finite"] = bool(output.isfinite().all())
+    result["output_std"] = float(output.float().std())
+    result["runs_as"] = unet.runs_as
+    result["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else 0.0
+    result["graphs"] = dict(torch._dynamo.utils.counters["stats"]).get("unique_graphs", 0)
+    torch.save(output.cpu(), Path(sys.argv[-1]) / f"{case.name}.pt")
+    return result
+
+
+def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float]:
+    """Median milliseconds of a call on the device and of handing it over."""
+    import torch
+
+    for _ in range(skip):
+        run()
+    if device.type == "cpu":
+        own = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            run()
+            own.append(1e3 * (time.perf_counter() - start))
+        return median(own), 0.0
+    torch.cuda.synchronize()
+    marks, host = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)], []
+    marks[0].record()
+    for mark in marks[1:]:
+        start = time.perf_counter()
+        run()
+        mark.record()
+        host.append(1e3 * (time.perf_counter() - start))
+    torch.cuda.synchronize()
+    return median(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False)), median(host)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--list"]:
+        print(*(case.name for case in CASES), sep="\n")
+    elif sys.argv[1:2] == ["--case"]:
+        run_case(Case(**json.loads(sys.argv[2])), Path(sys.argv[3]))
+    else:
+        main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,64 @@
+"""Which engine the steps of a method really get, and why when it is not the one asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import distributed as dist
+
+from otil_exp.config import Engine, GroupNormKind, Parallelism, SyncMode
+from otil_exp.topology import RankContext
+from otil_exp.traffic import TrafficCounter
+from otil_exp.upstream.checks import check_graphs
+from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, FixedPlaces, StepEngine
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """How the steps of a run are executed."""
+
+    engine: Callable[[TrafficCounter], StepEngine]
+    compiled: bool
+    """Whether the UNet is one compiled graph."""
+
+    sentence: str
+    """For the record: what runs, and why, if it is not what was asked for."""
+
+
+def choose_engine(
+    engine: Engine,
+    ranks: RankContext,
+    parallelism: Parallelism,
+    sync_mode: SyncMode | None,
+    groupnorm: GroupNormKind,
+) -> EngineChoice:
+    """The engine of a method. Raises ValueError where engine=cuda_graph is impossible (checks.check_graphs)."""
+    if engine is Engine.eager:
+        return EngineChoice(lambda traffic: Eager(), False, "eager")
+    if engine is Engine.cuda_graph:
+        check_graphs(ranks, parallelism)
+        return EngineChoice(_graphs, False, "cuda_graph")
+    exchanging = ranks.topology.slices > 1 and parallelism in (Parallelism.patch, Parallelism.tensor)
+    captured = ranks.device.type == "cuda" and not (exchanging and dist.get_backend() == "gloo")
+    obstacle = _obstacle(parallelism, sync_mode, groupnorm) if exchanging else None
+    if obstacle is None:
+        sentence = "compiled, replayed as CUDA graphs" if captured else "compiled, called without a CUDA graph"
+        return EngineChoice(_graphs if captured else lambda traffic: FixedPlaces(), True, sentence)
+    instead = _graphs if captured else lambda traffic: Eager()
+    return EngineChoice(instead, False, f"{'cuda_graph' if captured else 'eager'}, because {obstacle}")
+
+
+def _obstacle(parallelism: Parallelism, sync_mode: SyncMode | None, groupnorm: GroupNormKind) -> str | None:
+    """Why the steps of a method whose layers exchange cannot be compiled whole."""
+    if parallelism is Parallelism.tensor:
+        return "tensor parallelism exchanges inside every layer of distrifuser, which cannot be compiled whole"
+    if sync_mode not in (SyncMode.no_sync, SyncMode.full_sync):
+        return f"sync_mode={sync_mode} sends while layers compute, which a compiled graph cannot hold"
+    if groupnorm is GroupNormKind.upstream:
+        return "groupnorm=upstream is distrifuser's own code, which cannot be compiled whole"
+    return None
+
+
+def _graphs(traffic: TrafficCounter) -> StepEngine:
+    return CudaGraphs(traffic, CudaGraphRecorder())

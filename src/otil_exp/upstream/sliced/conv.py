@@ -1,0 +1,58 @@
+"""Convolutions of a slice: the rows next to it come from the slices above and below."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from otil_exp.upstream.sliced.layer import SlicedLayer
+from otil_exp.upstream.sliced.slices import Slices
+
+
+class SlicedConv(SlicedLayer):
+    """A 3x3 convolution with padding 1, stride 1 or 2, of a slice of rows.
+
+    A convolution is linear, so a neighbour's row adds something to one output row: that is computed when the row arrives
+    and added in every step, instead of copying the activations together with the row (modules/pp/conv2d.py:74).
+    """
+
+    def __init__(self, conv: nn.Conv2d, slices: Slices) -> None:
+        super().__init__()
+        assert (conv.kernel_size, conv.padding, conv.dilation) == ((3, 3), (1, 1), (1, 1)), f"{conv}"
+        assert conv.groups == 1 and conv.stride in ((1, 1), (2, 2)), f"{conv}"
+        self.conv, self._slices = conv, slices
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (n, C, h, w), h even for stride 2. Returns (n, C', h / stride, w / stride)."""
+        if self.synchronous:
+            self._renew(x)
+        y: torch.Tensor = self.conv(x)
+        row = torch.arange(y.shape[2], device=y.device).view(1, 1, -1, 1)
+        y = torch.where(row == 0, y + self.top, y)
+        if self.conv.stride == (1, 1):
+            y = torch.where(row == y.shape[2] - 1, y + self.bottom, y)
+        return y
+
+    def _renew(self, x: torch.Tensor) -> None:
+        """Exchange first and last rows. top, bottom: (n, C', 1, w / stride), what the neighbours' rows add."""
+        edges = self._slices.gather(torch.stack([x[:, :, :1], x[:, :, -1:]]))  # (N, 2, n, C, 1, w)
+        halos = edges.flatten(0, 1).index_select(0, self._slices.halos)
+        above, below = torch.where(self._slices.inside.view(2, 1, 1, 1, 1), halos, 0)
+        stride = self.conv.stride[1]
+        self._keep("top", F.conv2d(above, self.conv.weight[:, :, :1], stride=stride, padding=(0, 1)))
+        if stride == 1:  # with stride 2 the last output row ends with the slice
+            self._keep("bottom", F.conv2d(below, self.conv.weight[:, :, 2:], padding=(0, 1)))
+
+
+class FirstConv(nn.Module):
+    """The first convolution of a slice, whose input comes with the rows next to it (inputs.own_rows_and_next)."""
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        assert (conv.kernel_size, conv.padding, conv.stride) == ((3, 3), (1, 1), (1, 1)), f"{conv}"
+        self.conv = conv
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (n, C, h + 2, w). Returns (n, C', h, w)."""
+        return F.conv2d(x, self.conv.weight, self.conv.bias, padding=(0, 1))

@@ -1,0 +1,38 @@
+"""GroupNorm of a slice: over the own rows, over all rows, or over all rows as they were a step ago."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from otil_exp.config import GnSync
+from otil_exp.upstream.sliced.layer import SlicedLayer
+from otil_exp.upstream.sliced.slices import Slices
+from otil_exp.upstream.statistics import affine, combined, corrected, slice_statistics
+
+
+class SlicedGroupNorm(SlicedLayer):
+    """Over all slices in a synchronous step; in a silent one as `gn_sync` says.
+
+    fused: `stale` (N, 2, n, groups) holds every slice's statistics of the step before, and the own ones of this step
+    are left in `fresh` (2, n, groups), for one collective after the step (SlicedLayers).
+    """
+
+    def __init__(self, norm: nn.GroupNorm, slices: Slices, gn_sync: GnSync) -> None:
+        super().__init__()
+        self.norm, self._slices, self._gn_sync = norm, slices, gn_sync
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (n, C, h, w). Returns the same shape and dtype."""
+        if not self.synchronous and self._gn_sync is GnSync.off:
+            return self.norm(x)  # type: ignore[no-any-return]
+        own = slice_statistics(x, self.norm.num_groups)
+        if self.synchronous or self._gn_sync is GnSync.exact:
+            statistics = combined(self._slices.gather(own))
+        else:
+            before = self.stale.index_select(0, self._slices.own)[0]
+            statistics = corrected(self.stale, own, before)
+        if self._gn_sync is GnSync.fused:
+            self._keep("fresh", own)
+        shift, scale = affine(*statistics, self.norm)
+        return (shift + x * scale).to(x.dtype)

@@ -1,0 +1,52 @@
+"""The layers of a UNet replaced by those of a slice, and the same UNet without the exchange."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from diffusers.models.attention_processor import Attention
+from torch import nn
+
+from otil_exp.config import GnSync
+from otil_exp.upstream.sliced.attention import CrossAttention, SelfAttention
+from otil_exp.upstream.sliced.conv import FirstConv, SlicedConv
+from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm
+from otil_exp.upstream.sliced.layer import SlicedLayer
+from otil_exp.upstream.sliced.slices import Slices
+
+
+def slice_layers(unet: nn.Module, slices: Slices, gn_sync: GnSync) -> None:
+    """Replace in place the layers that look beyond their own rows; with one slice, only merge projections.
+
+    Which ones those are is distrifuser's choice too (models/distri_sdxl_unet_pp.py:22).
+    """
+
+    def sliced(name: str, layer: nn.Module) -> nn.Module | None:
+        if isinstance(layer, Attention):
+            return (SelfAttention if name == "attn1" else CrossAttention)(layer, slices)
+        if slices.count == 1:
+            return None
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1):
+            return FirstConv(layer) if name == "conv_in" else SlicedConv(layer, slices)
+        return SlicedGroupNorm(layer, slices, gn_sync) if isinstance(layer, nn.GroupNorm) else None
+
+    _replace(unet, sliced)
+
+
+def _replace(module: nn.Module, replacement: Callable[[str, nn.Module], nn.Module | None]) -> None:
+    for name, child in list(module.named_children()):
+        instead = replacement(name, child)
+        if instead is None:
+            _replace(child, replacement)
+        else:
+            setattr(module, name, instead)
+
+
+def silent_copy(module: nn.Module) -> nn.Module:
+    """The same modules with the same weights and context, whose sliced layers exchange nothing."""
+    twin = copy.copy(module)
+    twin._modules = {name: child and silent_copy(child) for name, child in module._modules.items()}
+    if isinstance(twin, SlicedLayer):
+        twin.synchronous = False
+    return twin
