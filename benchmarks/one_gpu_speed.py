@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -154,9 +155,8 @@ def run_case(case: Case, folder: Path) -> None:
     result = {"case": case.name, **asdict(case), "ready_s": ready, **measured(unet, inputs, case, device)}
     if case.engine == "compiled" and device.type == "cuda":
         torch.backends.cudnn.benchmark = True
-        unet.prepare(**inputs)
-        again = measured(unet, inputs, case, device)
-        result |= {"step_ms_cudnn_benchmark": again["step_ms"], "peak_mib_cudnn_benchmark": again["peak_mib"]}
+        capture_again(unet, inputs)
+        result["step_ms_cudnn_benchmark"] = measured(unet, inputs, case, device)["step_ms"]
     temporary = folder / f"{case.name}.tmp"
     temporary.write_text(json.dumps(result))
     temporary.rename(folder / f"{case.name}.json")
@@ -203,6 +203,19 @@ def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
     }
     unet.prepare(**inputs)
     return unet, inputs
+
+
+def capture_again(unet: Any, inputs: dict[str, Any]) -> None:
+    """The CUDA graph of the silent step once more, with the convolutions that cuDNN finds fastest."""
+    import torch
+
+    counter = unet._kinds.examples[-1]
+    with torch.no_grad():
+        part = unet._cut(unet._checked(*inputs.values()), counter).static()
+        unet._layers.set_counter(counter)
+        for _ in range(2):
+            unet._layers(part)
+        unet.engine.capture(unet._kinds.of(counter), unet._compute_alone, part)
 
 
 def random_unet(dtype: Any, device: Any) -> Any:
@@ -253,18 +266,17 @@ def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict
     steps = step_kinds(400, WARMUP_STEPS if case.world_size > 1 else -1)
     unet.begin(steps)
     result: dict[str, Any] = {}
-    call = {name: value for name, value in inputs.items()}
     with torch.no_grad():
         if case.both:
-            result["synchronous_ms"] = _times(lambda: unet(**call), device, 2, skip=1)[0]
+            result["synchronous_ms"] = _times(lambda: unet(**inputs), device, 2, skip=1)[0]
         elif case.world_size > 1:
             unet._next = WARMUP_STEPS + 1
-        result["step_ms"], result["host_ms"] = _times(lambda: unet(**call), device, REPEATS, skip=5)
+        result["step_ms"], result["host_ms"] = _times(lambda: unet(**inputs), device, REPEATS, skip=5)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if device.type == "cuda":
                 torch.cuda.set_sync_debug_mode("warn")
-            output = unet(**call).sample
+            output = unet(**inputs).sample
             if device.type == "cuda":
                 torch.cuda.set_sync_debug_mode("default")
         result["host_syncs"] = len(caught)
@@ -299,7 +311,7 @@ def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float
         mark.record()
         host.append(1e3 * (time.perf_counter() - start))
     torch.cuda.synchronize()
-    return median(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False)), median(host)
+    return median(a.elapsed_time(b) for a, b in pairwise(marks)), median(host)
 
 
 if __name__ == "__main__":
