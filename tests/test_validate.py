@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from composing import Typed
+from otil_exp.config import GnSync, gn_sync_of
 from otil_exp.validate import validate
 
 MISTAKES = [
@@ -37,6 +38,8 @@ MISTAKES = [
     (["preset=balanced", "preset.noise_gather=false"], "preset=guide"),
     (["preset=balanced", "preset.cfg_repair=true"], "preset.cfg_repair=false"),
     (["preset=distrifusion", "preset.gn_sync=true"], "or sync_gn for"),
+    (["preset=distrifusion", "preset.gn_sync=fused"], "or sync_gn for"),
+    (["preset.gn_sync=exact"], "use true (exact), fused (one collective a step) or false"),
     (["preset.transmit.score=loudness"], "cosine"),
     (["preset.transmit.score=round_robin", "preset.transmit.polling=false"], "preset.transmit.polling=true"),
     (["preset=otil_context", "preset.context.score=loudness"], "preset.context.score=loudness: use one of cosine, l2"),
@@ -112,3 +115,18 @@ def test_a_tracker_that_is_not_installed_is_refused(typed: Typed, monkeypatch: p
     validate(typed("tracker=none"))
     with pytest.raises(ValueError, match="pip install 'otil-exp"):
         validate(typed("tracker=wandb_offline"))
+
+
+@pytest.mark.parametrize(
+    ("typed_value", "meaning"), [("true", GnSync.exact), ("false", GnSync.off), ("fused", GnSync.fused)]
+)
+def test_gn_sync_is_what_a_user_types(typed: Typed, typed_value: str, meaning: GnSync) -> None:
+    config = typed("preset=otil", f"preset.gn_sync={typed_value}")
+    validate(config)
+    assert gn_sync_of(config.preset) is meaning
+
+
+def test_a_compiled_engine_without_a_compiler_is_refused(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError, match=r"no-such-compiler is not on the PATH.*engine=eager"):
+        validate(typed("engine=compiled", "device=cpu"))

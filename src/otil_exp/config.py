@@ -227,8 +227,8 @@ class PresetConfig:
     """Whether the two ranks of a slice exchange their halves of the noise prediction (needs noise_gather=false)."""
 
     gn_sync: bool | str = False
-    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync): false,
-    true (exact, a collective a layer) or fused (one collective a step, peers' statistics a step old). See GnSync."""
+    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync).
+    false; true, a collective a layer; or fused, one collective a step with the peers' statistics of the step before."""
 
     context: ContextConfig | None = None
     """The layer context of which blocks is exchanged after each step (needs sync_mode=no_sync and noise_gather)."""

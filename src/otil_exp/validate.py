@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from importlib.util import find_spec
 from pathlib import PurePath
+from shutil import which
 
 from otil_exp.config import (
     VAE_FACTOR,
@@ -137,7 +139,7 @@ def _check_preset(config: ExperimentConfig) -> None:
         ),
         (
             gn_sync is not GnSync.off and preset.sync_mode is not SyncMode.no_sync,
-            f"preset.gn_sync={gn_sync} with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm synchronised "
+            f"preset.gn_sync={gn_sync} with preset.sync_mode={_name(preset.sync_mode)}: it keeps GroupNorm in step "
             "while the other layers are silent; use preset.sync_mode=no_sync, or sync_gn for DistriFusion's way",
         ),
         (
@@ -250,8 +252,19 @@ def _check_tensor(config: ExperimentConfig, topology: Topology) -> None:
 
 def _check_device(config: ExperimentConfig, topology: Topology) -> None:
     kind, captured = config.device.kind, config.engine.name is Engine.cuda_graph
+    compiled, compiler = config.engine.name is Engine.compiled, os.environ.get("CXX", "g++")
     _refuse(
         [
+            (
+                compiled and kind is DeviceKind.cpu and which(compiler) is None,
+                f"engine=compiled with device=cpu needs a C++ compiler, and {compiler} is not on the PATH: "
+                "install one (apt-get install g++), name yours in CXX, or use engine=eager",
+            ),
+            (
+                compiled and kind is not DeviceKind.cpu and find_spec("triton") is None,
+                "engine=compiled needs triton, which comes with PyTorch for CUDA on Linux and is not installed: "
+                "use engine=cuda_graph or engine=eager",
+            ),
             (
                 captured and kind is DeviceKind.cpu,
                 "engine=cuda_graph with device=cpu: there is no GPU to capture on; use engine=eager",

@@ -3,7 +3,7 @@
 import pytest
 from places import place_without_peers
 
-from otil_exp.config import Engine, Parallelism, SplitScheme, SyncMode
+from otil_exp.config import Engine, GnSync, Parallelism, SplitScheme, SyncMode
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
 from tiny_sdxl import tiny_unet
@@ -42,7 +42,7 @@ def build(unet, *, world_size=2, split_batch=False, **settings):
         ),
         ({"sync_mode": None}, "parallelism=patch needs a sync_mode: full_sync, "),
         (
-            {"sync_mode": SyncMode.sync_gn, "gn_sync": True},
+            {"sync_mode": SyncMode.sync_gn, "gn_sync": GnSync.exact},
             "gn_sync=true goes with sync_mode=no_sync, not with sync_gn",
         ),
         ({"parallelism": Parallelism.none}, "parallelism=none runs on one rank, not on 2"),

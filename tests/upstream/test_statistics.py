@@ -74,7 +74,7 @@ def test_correction_is_upstreams_formula_without_its_cancellation(mean, dtype, a
     # modules/pp/groupnorm.py:51-60, in float64: the stale whole plus what changed in the own slice
     change = moments(now.chunk(3, dim=2)[1]) - moments(before.chunk(3, dim=2)[1])
     expected_mean, expected_square = moments(before) + change
-    mean_, variance = corrected(stale, own, 1)
+    mean_, variance = corrected(stale, own, stale[1])
     torch.testing.assert_close(mean_.double(), expected_mean, rtol=0, atol=max(atol, 1e-12 * mean))
     torch.testing.assert_close(variance.double(), expected_square - expected_mean**2, rtol=0, atol=atol)
 
@@ -83,7 +83,7 @@ def test_a_negative_corrected_variance_gives_way_to_the_own_slices():
     # worked by hand: slices had means +-1 and variance 0, so the whole had variance 1; the own slice moves by 3
     stale = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).reshape(2, 2, 1, 1)
     own = torch.tensor([-2.0, 0.25]).reshape(2, 1, 1)  # 1 + (0.25 + 4) - (0 + 1) - 9 = -4.75
-    mean, variance = corrected(stale, own, 0)
+    mean, variance = corrected(stale, own, stale[0])
     assert (mean.item(), variance.item()) == (-3.0, 0.25)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.checks import check_graphs
 from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, FixedPlaces, StepEngine
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,10 @@ def choose_engine(
         sentence = "compiled, replayed as CUDA graphs" if captured else "compiled, called without a CUDA graph"
         return EngineChoice(_graphs if captured else lambda traffic: FixedPlaces(), True, sentence)
     instead = _graphs if captured else lambda traffic: Eager()
-    return EngineChoice(instead, False, f"{'cuda_graph' if captured else 'eager'}, because {obstacle}")
+    sentence = f"{'cuda_graph' if captured else 'eager'}, because {obstacle}"
+    if ranks.is_main:
+        log.warning("engine=compiled runs as %s", sentence)
+    return EngineChoice(instead, False, sentence)
 
 
 def _obstacle(parallelism: Parallelism, sync_mode: SyncMode | None, groupnorm: GroupNormKind) -> str | None:

@@ -148,7 +148,7 @@ class Layers:
             self._context.receive()
 
     def _fuse_statistics(self) -> None:
-        """Let GroupNorm alone run in mode corrected_async_gn, and queue a whole step for one collective (comm_queue)."""
+        """Let GroupNorm alone run in mode corrected_async_gn, with one collective for a whole step (comm_queue)."""
         config = copy(self._config)
         config.mode, config.comm_checkpoint = SyncMode.corrected_async_gn.value, sys.maxsize
         for module in self.unet.modules():

@@ -1,8 +1,8 @@
 """A UNet over slices of rows as plain modules, so that torch.compile takes a whole step as one graph.
 
-What a layer needs of the other slices is its context: a tensor that a synchronous step renews and a silent one reads. The
-arithmetic is that of distrifuser's layers in modes full_sync and no_sync with exact GroupNorm; its layers themselves
-change attributes at every call, which no compiler follows.
+What a layer needs of the other slices is its context: a tensor that a synchronous step renews and a silent one reads.
+The arithmetic is that of distrifuser's layers in modes full_sync and no_sync with exact GroupNorm; those layers
+themselves change attributes at every call, for which torch.compile would make a new graph in every step.
 """
 
 from otil_exp.upstream.sliced.layers import SlicedLayers

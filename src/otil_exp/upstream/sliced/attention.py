@@ -17,6 +17,9 @@ from otil_exp.upstream.sliced.slices import Slices
 class SelfAttention(SlicedLayer):
     """Self-attention whose query, key and value are one product; with one slice, diffusers' own function."""
 
+    others: torch.Tensor
+    """(n, tokens elsewhere, 2 C): keys and values of the other slices."""
+
     def __init__(self, attention: Attention, slices: Slices) -> None:
         super().__init__()
         _check(attention)
@@ -36,6 +39,9 @@ class SelfAttention(SlicedLayer):
 
 class CrossAttention(SlicedLayer):
     """Attention to the text, whose keys and values a synchronous step computes and later ones find (pp/attn.py:73)."""
+
+    text: torch.Tensor
+    """(n, text tokens, 2 C): keys and values."""
 
     def __init__(self, attention: Attention, slices: Slices) -> None:
         super().__init__()
@@ -78,5 +84,5 @@ def _attended(query: torch.Tensor, key_value: torch.Tensor, heads: int, to_out: 
 def _check(attention: Attention) -> None:
     """What SDXL's transformer blocks have, and nothing else."""
     extras = (attention.group_norm, attention.spatial_norm, attention.norm_q, attention.norm_cross)
-    assert all(extra is None for extra in extras) and not attention.residual_connection
-    assert attention.rescale_output_factor == 1 and attention.to_q.bias is None
+    assert all(extra is None for extra in extras)
+    assert (attention.residual_connection, attention.rescale_output_factor) == (False, 1)

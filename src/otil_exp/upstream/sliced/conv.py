@@ -13,14 +13,20 @@ from otil_exp.upstream.sliced.slices import Slices
 class SlicedConv(SlicedLayer):
     """A 3x3 convolution with padding 1, stride 1 or 2, of a slice of rows.
 
-    A convolution is linear, so a neighbour's row adds something to one output row: that is computed when the row arrives
-    and added in every step, instead of copying the activations together with the row (modules/pp/conv2d.py:74).
+    A convolution is linear, so a neighbour's row adds something to one output row: that is computed when the row
+    arrives and added in every step, instead of copying activations and row together (modules/pp/conv2d.py:74).
     """
+
+    top: torch.Tensor
+    """(n, C', 1, w / stride): what the row above adds to the first output row."""
+    bottom: torch.Tensor
+    """What the row below adds to the last one; only with stride 1: with 2 the last output row ends with the slice."""
 
     def __init__(self, conv: nn.Conv2d, slices: Slices) -> None:
         super().__init__()
         assert (conv.kernel_size, conv.padding, conv.dilation) == ((3, 3), (1, 1), (1, 1)), f"{conv}"
-        assert conv.groups == 1 and conv.stride in ((1, 1), (2, 2)), f"{conv}"
+        assert conv.groups == 1, f"{conv}"
+        assert conv.stride in ((1, 1), (2, 2)), f"{conv}"
         self.conv, self._slices = conv, slices
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -35,13 +41,13 @@ class SlicedConv(SlicedLayer):
         return y
 
     def _renew(self, x: torch.Tensor) -> None:
-        """Exchange first and last rows. top, bottom: (n, C', 1, w / stride), what the neighbours' rows add."""
+        """Exchange first and last rows, and keep what the neighbours' add."""
         edges = self._slices.gather(torch.stack([x[:, :, :1], x[:, :, -1:]]))  # (N, 2, n, C, 1, w)
         halos = edges.flatten(0, 1).index_select(0, self._slices.halos)
         above, below = torch.where(self._slices.inside.view(2, 1, 1, 1, 1), halos, 0)
         stride = self.conv.stride[1]
         self._keep("top", F.conv2d(above, self.conv.weight[:, :, :1], stride=stride, padding=(0, 1)))
-        if stride == 1:  # with stride 2 the last output row ends with the slice
+        if stride == 1:
             self._keep("bottom", F.conv2d(below, self.conv.weight[:, :, 2:], padding=(0, 1)))
 
 

@@ -14,9 +14,13 @@ from otil_exp.upstream.statistics import affine, combined, corrected, slice_stat
 class SlicedGroupNorm(SlicedLayer):
     """Over all slices in a synchronous step; in a silent one as `gn_sync` says.
 
-    fused: `stale` (N, 2, n, groups) holds every slice's statistics of the step before, and the own ones of this step
-    are left in `fresh` (2, n, groups), for one collective after the step (SlicedLayers).
+    With fused, one collective after the step brings to the layers what each has left (StatisticsExchange).
     """
+
+    fresh: torch.Tensor
+    """(2, n, groups): the own statistics of this step."""
+    stale: torch.Tensor
+    """(N, 2, n, groups): every slice's of the step before."""
 
     def __init__(self, norm: nn.GroupNorm, slices: Slices, gn_sync: GnSync) -> None:
         super().__init__()
@@ -25,7 +29,8 @@ class SlicedGroupNorm(SlicedLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: (n, C, h, w). Returns the same shape and dtype."""
         if not self.synchronous and self._gn_sync is GnSync.off:
-            return self.norm(x)  # type: ignore[no-any-return]
+            alone: torch.Tensor = self.norm(x)
+            return alone
         own = slice_statistics(x, self.norm.num_groups)
         if self.synchronous or self._gn_sync is GnSync.exact:
             statistics = combined(self._slices.gather(own))

@@ -39,7 +39,9 @@ class SlicedLayers:
         gn_sync: GnSync,
         last_synchronous: float,
     ) -> None:
-        """together: whether the slices are parts of one picture. last_synchronous: index of the last synchronous step."""
+        """together: whether the slices are parts of one picture, or each a picture of its own.
+        last_synchronous: index of the last synchronous step.
+        """
         self.unet = unet.requires_grad_(False)
         self._ranks, self._traffic = ranks, traffic
         self._gn_sync, self._last_synchronous = gn_sync, last_synchronous

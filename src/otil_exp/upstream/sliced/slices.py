@@ -15,7 +15,10 @@ class Slices:
         """together: whether the slices are parts of one picture; else each is a picture of its own."""
         index, self.count = (ranks.slice_index, ranks.topology.slices) if together else (0, 1)
         self._group = ranks.batch_group
-        self._name = (ranks.batch_group or dist.group.WORLD).group_name if self.count > 1 else ""
+        if self.count > 1:
+            group = ranks.batch_group or dist.group.WORLD
+            assert group is not None, "slices of one picture are in a process group"
+            self._name = group.group_name
 
         def positions(*values: int) -> torch.Tensor:
             return torch.tensor(values, device=ranks.device)

@@ -1,0 +1,161 @@
+"""The plain modules that engine=compiled runs, against diffusers and against distrifuser's own layers."""
+
+import pytest
+import torch
+from places import place, place_without_peers
+from torch import nn
+from torch._dynamo.utils import counters
+from trajectories import TIMESTEPS, patch_traffic, pictures, plain, prepared
+
+from otil_exp.config import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.upstream.sliced import graph
+from otil_exp.upstream.sliced.attention import merged
+from ranks import run_ranks
+from tiny_sdxl import tiny_inputs, tiny_unet
+
+RANKS = 3
+"""One slice has neighbours on both sides."""
+INPUTS = {"height": 96, "width": 64}
+REFRESH = {"warmup_steps": 0, "refresh_period": 3}
+"""Steps 0 and 3 are synchronous, 1, 2 and 4 are not."""
+
+
+@pytest.fixture
+def _no_cpp(monkeypatch):
+    """Graphs are made, but not turned into C++, which would take minutes."""
+    monkeypatch.setattr(graph, "BACKEND", "aot_eager")
+
+
+def graphs():
+    return counters["stats"]["unique_graphs"]
+
+
+def worst(ours, theirs):
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.usefixtures("_no_cpp")
+def test_the_compiled_reference_is_plain_diffusers_and_one_graph_for_all_steps_pictures_and_prompts():
+    with prepared(place_without_peers(), parallelism=Parallelism.none, engine=Engine.compiled) as ready:
+        made = graphs()
+        assert worst(ready.picture(), plain()) <= 1e-5
+        ready.inputs.update(tiny_inputs(seed=8))
+        assert worst(ready.picture(), plain(inputs=tiny_inputs(seed=8))) <= 1e-5
+        ready.unet.begin(ready.steps)
+        with torch.no_grad():
+            for t in (981, torch.tensor(500), torch.tensor([20.5, 20.5])):  # what schedulers hand over
+                ready.unet(timestep=t, **ready.inputs)
+    assert graphs() == made
+
+
+def test_merged_projections_are_those_side_by_side():
+    torch.manual_seed(0)
+    layers = [nn.Linear(3, width, bias=bias) for width, bias in ((2, False), (4, False))]
+    x = torch.randn(5, 3)
+    assert torch.equal(merged(layers)(x), torch.cat([layer(x) for layer in layers], dim=-1))
+
+
+def work(rank):
+    """Distrifuser's layers, and ours without a compiler; one method through a compiler that makes no C++."""
+    ranks, compiler = place(rank, split_batch=False), torch.compile
+    graph.BACKEND = "aot_eager"
+    settings = {"inputs": tiny_inputs(**INPUTS), "parallelism": Parallelism.patch, **REFRESH}
+    silent = settings | {"sync_mode": SyncMode.no_sync}
+    result = {}
+    torch.compile = lambda unet, **_: unet
+    for gn_sync in GnSync:
+        for engine in (Engine.eager, Engine.compiled):
+            result[gn_sync, engine] = pictures(ranks, gn_sync=gn_sync, engine=engine, **silent)[0]
+    result["full_sync"] = pictures(ranks, engine=Engine.compiled, sync_mode=SyncMode.full_sync, **settings)[0]
+    naive = {"parallelism": Parallelism.naive_patch, "split_scheme": SplitScheme.row, "inputs": settings["inputs"]}
+    result["naive"] = [pictures(ranks, engine=engine, **naive)[0] for engine in (Engine.eager, Engine.compiled)]
+    torch.compile = compiler
+    del silent["parallelism"]
+    for engine in (Engine.eager, Engine.compiled):
+        result["traffic", engine] = patch_traffic(ranks, gn_sync=GnSync.exact, engine=engine, **silent)
+    with prepared(
+        ranks, gn_sync=GnSync.fused, engine=Engine.compiled, parallelism=Parallelism.patch, **silent
+    ) as ready:
+        made = graphs()
+        result["compiled"] = list(ready.picture())
+        ready.inputs.update(tiny_inputs(**INPUTS, seed=8))
+        list(ready.picture())
+        result["new graphs"] = graphs() - made
+        with ready.traffic.installed():
+            ready.traffic.take()
+            result["fused traffic"] = [ready.traffic.take().collectives for _ in ready.picture()]
+    return result
+
+
+@pytest.fixture(scope="module")
+def made():
+    return run_ranks(RANKS, work, timeout=500)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("gn_sync", GnSync)
+def test_silent_and_synchronous_steps_are_those_of_distrifusers_layers(made, gn_sync):
+    """Two implementations of each method, float32: up to the order of sums."""
+    for rank in made:
+        assert worst(rank[gn_sync, Engine.compiled], rank[gn_sync, Engine.eager]) <= 1e-5
+
+
+@pytest.mark.ranks
+def test_fused_statistics_differ_from_exact_ones_where_the_peers_are_a_step_old(made):
+    exact, fused = (made[0][gn_sync, Engine.eager] for gn_sync in (GnSync.exact, GnSync.fused))
+    equal = [torch.equal(a, b) for a, b in zip(exact, fused, strict=True)]
+    assert equal == [True, False, False, True, False]
+    own = made[0][GnSync.off, Engine.eager]
+    assert worst(fused[1:3], exact[1:3]) < worst(own[1:3], exact[1:3])
+
+
+@pytest.mark.ranks
+def test_full_sync_is_one_process(made):
+    assert worst(made[0]["full_sync"], plain(inputs=tiny_inputs(**INPUTS))) <= 1e-5
+
+
+@pytest.mark.ranks
+def test_naive_patch_needs_nothing_of_the_other_slices(made):
+    for rank in made:
+        assert worst(*rank["naive"]) <= 1e-5
+
+
+@pytest.mark.ranks
+def test_a_compiled_picture_is_the_same_and_no_step_prompt_or_picture_makes_a_new_graph(made):
+    for rank in made:
+        assert worst(rank["compiled"], rank[GnSync.fused, Engine.compiled]) <= 1e-5
+        assert rank["new graphs"] == 0
+
+
+@pytest.mark.ranks
+def test_collectives_inside_a_graph_are_counted_as_those_of_the_layers(made):
+    for rank in made:
+        assert rank["traffic", Engine.compiled] == rank["traffic", Engine.eager]
+
+
+@pytest.mark.ranks
+def test_fused_statistics_take_one_collective_a_silent_step(made):
+    """Beside it, a step has the gather of the noise prediction."""
+    assert len(made[0]["fused traffic"]) == len(TIMESTEPS)
+    assert [made[0]["fused traffic"][step] for step in (1, 2, 4)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"sync_mode": SyncMode.corrected_async_gn}, "sync_mode=corrected_async_gn"),
+        ({"sync_mode": SyncMode.no_sync, "groupnorm": GroupNormKind.upstream}, "groupnorm=upstream"),
+        ({"parallelism": Parallelism.tensor}, "tensor parallelism"),
+    ],
+)
+def test_a_method_that_cannot_be_compiled_says_what_it_runs_as_and_why(settings, reason):
+    from otil_exp.traffic import TrafficCounter
+    from otil_exp.upstream import build_unet
+
+    place_of_two = place_without_peers(world_size=2)
+    shape = {"warmup_steps": 1, "height": 128, "width": 128, "guidance": True, "traffic": TrafficCounter()}
+    settings = {"parallelism": Parallelism.patch} | settings
+    unet = build_unet(tiny_unet(), place_of_two, engine=Engine.compiled, **settings, **shape)
+    unet.close()
+    assert unet.runs_as.startswith("eager, because")
+    assert reason in unet.runs_as
