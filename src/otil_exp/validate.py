@@ -143,6 +143,11 @@ def _check_preset(config: ExperimentConfig) -> None:
             "while the other layers are silent; use preset.sync_mode=no_sync, or sync_gn for DistriFusion's way",
         ),
         (
+            gn_sync is GnSync.fused and preset.context is not None,
+            "preset.gn_sync=fused with preset.context: layers that get context block by block keep GroupNorm exact; use "
+            "preset.gn_sync=true",
+        ),
+        (
             preset.context is not None and (preset.sync_mode is not SyncMode.no_sync or not preset.noise_gather),
             f"preset.context with preset.sync_mode={_name(preset.sync_mode)} and preset.noise_gather="
             f"{str(preset.noise_gather).lower()}: it stands in for what silent layers do not exchange, and the noise "

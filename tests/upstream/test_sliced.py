@@ -146,6 +146,7 @@ def test_fused_statistics_take_one_collective_a_silent_step(made):
         ({"sync_mode": SyncMode.corrected_async_gn}, "sync_mode=corrected_async_gn"),
         ({"sync_mode": SyncMode.no_sync, "groupnorm": GroupNormKind.upstream}, "groupnorm=upstream"),
         ({"parallelism": Parallelism.tensor}, "tensor parallelism"),
+        ({"sync_mode": SyncMode.no_sync, "make_context": lambda *managers: None}, "block by block"),
     ],
 )
 def test_a_method_that_cannot_be_compiled_says_what_it_runs_as_and_why(settings, reason):

@@ -87,6 +87,8 @@ def perform(
     models = models or Models()
     with tracked(effective, folder, ranks.is_main) as tracker:
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
+            if ranks.is_main:
+                folder.update_record(engine_runs_as=pipeline.unet.runs_as)
             if effective.mode is Mode.generate:
                 generate(pipeline, prompts, folder, tracker)
             else:

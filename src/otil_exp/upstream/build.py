@@ -98,9 +98,7 @@ def build_unet(
         width=width,
         guidance=guidance,
     )
-    choice = choose_engine(
-        engine, ranks, parallelism, sync_mode, groupnorm, blockwise=make_context is not None
-    )
+    choice = choose_engine(engine, ranks, parallelism, sync_mode, groupnorm, blockwise=make_context is not None)
     cut = own_half(ranks) if split_scheme is None else own_part(ranks, split_scheme)
     kinds = step_kinds(parallelism, ranks.topology.slices, warmup_steps, split_scheme, stale is not None)
     with ExitStack() as undo:

@@ -35,8 +35,13 @@ def choose_engine(
     parallelism: Parallelism,
     sync_mode: SyncMode | None,
     groupnorm: GroupNormKind,
+    *,
+    blockwise: bool,
 ) -> EngineChoice:
-    """The engine of a method. Raises ValueError where engine=cuda_graph is impossible (checks.check_graphs)."""
+    """The engine of a method. blockwise: its layer context is exchanged block by block.
+
+    Raises ValueError where engine=cuda_graph is impossible (checks.check_graphs).
+    """
     if engine is Engine.eager:
         return EngineChoice(lambda traffic: Eager(), False, "eager")
     if engine is Engine.cuda_graph:
@@ -44,7 +49,7 @@ def choose_engine(
         return EngineChoice(_graphs, False, "cuda_graph")
     exchanging = ranks.topology.slices > 1 and parallelism in (Parallelism.patch, Parallelism.tensor)
     captured = ranks.device.type == "cuda" and not (exchanging and dist.get_backend() == "gloo")
-    obstacle = _obstacle(parallelism, sync_mode, groupnorm) if exchanging else None
+    obstacle = _obstacle(parallelism, sync_mode, groupnorm, blockwise) if exchanging else None
     if obstacle is None:
         sentence = "compiled, replayed as CUDA graphs" if captured else "compiled, called without a CUDA graph"
         return EngineChoice(_graphs if captured else lambda traffic: FixedPlaces(), True, sentence)
@@ -55,12 +60,16 @@ def choose_engine(
     return EngineChoice(instead, False, sentence)
 
 
-def _obstacle(parallelism: Parallelism, sync_mode: SyncMode | None, groupnorm: GroupNormKind) -> str | None:
+def _obstacle(
+    parallelism: Parallelism, sync_mode: SyncMode | None, groupnorm: GroupNormKind, blockwise: bool
+) -> str | None:
     """Why the steps of a method whose layers exchange cannot be compiled whole."""
     if parallelism is Parallelism.tensor:
         return "tensor parallelism exchanges inside every layer of distrifuser, which cannot be compiled whole"
     if sync_mode not in (SyncMode.no_sync, SyncMode.full_sync):
         return f"sync_mode={sync_mode} sends while layers compute, which a compiled graph cannot hold"
+    if blockwise:
+        return "layer context is exchanged block by block between distrifuser's layers, which cannot be compiled whole"
     if groupnorm is GroupNormKind.upstream:
         return "groupnorm=upstream is distrifuser's own code, which cannot be compiled whole"
     return None
