@@ -144,8 +144,8 @@ def _check_preset(config: ExperimentConfig) -> None:
         ),
         (
             gn_sync is GnSync.fused and preset.context is not None,
-            "preset.gn_sync=fused with preset.context: layers that get context block by block keep GroupNorm exact; use "
-            "preset.gn_sync=true",
+            "preset.gn_sync=fused with preset.context: where layers get context block by block, GroupNorm stays exact; "
+            "use preset.gn_sync=true",
         ),
         (
             preset.context is not None and (preset.sync_mode is not SyncMode.no_sync or not preset.noise_gather),

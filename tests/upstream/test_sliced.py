@@ -58,7 +58,6 @@ def test_merged_projections_are_those_side_by_side():
 def work(rank):
     """Distrifuser's layers, and ours without a compiler; one method through a compiler that makes no C++."""
     ranks, compiler = place(rank, split_batch=False), torch.compile
-    graph.BACKEND = "aot_eager"
     settings = {"inputs": tiny_inputs(**INPUTS), "parallelism": Parallelism.patch, **REFRESH}
     silent = settings | {"sync_mode": SyncMode.no_sync}
     result = {}
@@ -71,6 +70,7 @@ def work(rank):
     result["naive"] = [pictures(ranks, engine=engine, **naive)[0] for engine in (Engine.eager, Engine.compiled)]
     torch.compile = compiler
     del silent["parallelism"]
+    graph.BACKEND = "eager"
     for engine in (Engine.eager, Engine.compiled):
         result["traffic", engine] = patch_traffic(ranks, gn_sync=GnSync.exact, engine=engine, **silent)
     with prepared(
