@@ -20,7 +20,10 @@ PARTS = {
 }
 """Name of a part -> seconds it may take at most, in the order of what is missed most if time runs out."""
 
-METHODS = ("naive_patch", "full_sync", "distrifusion", "tensor", "guide", "otil", "balanced")
+METHODS = (
+    *("guide", "full_sync", "otil", "distrifusion", "balanced", "tensor", "naive_patch"),
+    *("otil_context", "tensor_stale"),
+)
 
 
 @dataclass(frozen=True)
