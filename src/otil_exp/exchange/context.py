@@ -131,14 +131,14 @@ class ContextExchange:
                 self._unpack(rank, wire)
 
     def _remember(self, latents: Tensor) -> None:
-        self._before = self._blocks(latents, synchronous=True).clone()
+        self._before = self._blocks(latents, synchronous=True)
         self._score = SCORES[self._selection.score]()
         self._rounds = [
             Polling(len(blocks), enabled=self._selection.polling, device=blocks.device) for blocks in self._strata
         ]
 
     def _blocks(self, latents: Tensor, synchronous: bool) -> Tensor:
-        """What tells whether a block changed: (K, C, b, b) of the latent, or (K, n, 1, 1) of the watched layer."""
+        """What tells whether a block changed, copied: (K, C, b, b) of the latent, or (K, n, 1, 1) of a layer."""
         if self._watched is None:
             rows = self._grid.rows
             return self._grid.split(latents[:1].narrow(2, self._index * rows, rows))

@@ -140,6 +140,7 @@ def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
         "refresh_period": effective.refresh.period,
         "warmup_steps": effective.warmup_steps if effective.warmup_steps >= 0 else None,
         "groupnorm": effective.groupnorm.name,
+        "codec": to_plain(effective)["codec"],
         "cfg_repair": effective.preset.cfg_repair,
         "preset": to_plain(effective)["preset"],
     }
