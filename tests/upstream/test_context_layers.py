@@ -8,7 +8,7 @@ from places import place
 from trajectories import WARMUP, patch_picture, patch_traffic, plain
 from unpatched import upstream_picture
 
-from otil_exp.config import GroupNormKind, SyncMode
+from otil_exp.config import GnSync, GroupNormKind, SyncMode
 from otil_exp.exchange import BlockGrid, ContextExchange, Selection
 from ranks import run_ranks
 
@@ -29,14 +29,14 @@ def work(rank):
 
     return {
         "all": patch_picture(ranks, **upstream, make_context=blocks(32)),
-        "all synchronised": patch_picture(ranks, **upstream, gn_sync=True, make_context=blocks(32)),
+        "all synchronised": patch_picture(ranks, **upstream, gn_sync=GnSync.exact, make_context=blocks(32)),
         "upstream": {
             mode: upstream_picture(ranks, parallelism="patch", mode=mode) for mode in ("separate_gn", "sync_gn")
         },
         "some": patch_picture(ranks, **upstream, make_context=blocks(8)),
         "some replayed": patch_picture(ranks, **upstream, make_context=blocks(8), graphs=True),
         "exact": patch_picture(
-            ranks, sync_mode=SyncMode.no_sync, gn_sync=True, make_context=blocks(8), warmup_steps=0, refresh_period=1
+            ranks, sync_mode=SyncMode.no_sync, gn_sync=GnSync.exact, make_context=blocks(8), warmup_steps=0, refresh_period=1
         ),
         "traffic": [
             patch_traffic(ranks, **upstream, make_context=blocks(8), graphs=graphs)[WARMUP + 1 :]
