@@ -36,7 +36,12 @@ def work(rank):
         "some": patch_picture(ranks, **upstream, make_context=blocks(8)),
         "some replayed": patch_picture(ranks, **upstream, make_context=blocks(8), graphs=True),
         "exact": patch_picture(
-            ranks, sync_mode=SyncMode.no_sync, gn_sync=GnSync.exact, make_context=blocks(8), warmup_steps=0, refresh_period=1
+            ranks,
+            sync_mode=SyncMode.no_sync,
+            gn_sync=GnSync.exact,
+            make_context=blocks(8),
+            warmup_steps=0,
+            refresh_period=1,
         ),
         "traffic": [
             patch_traffic(ranks, **upstream, make_context=blocks(8), graphs=graphs)[WARMUP + 1 :]
