@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.slurm import queue
-from slurm.cluster import PATIENCE_S, Cluster, interrupted, pictures, runs, until
+from slurm.cluster import PATIENCE_S, ROOT, Cluster, interrupted, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -147,3 +147,18 @@ def test_what_slurm_refuses_is_a_failure_of_those_cells(cluster: Cluster, tmp_pa
     assert status == 1
     assert "Slurm did not take the job" in said
     assert "1 of 1 cells failed: #0" in said
+
+
+def test_the_plain_batch_script_runs_one_cell(cluster: Cluster, tmp_path: Path) -> None:
+    script = [str(ROOT / "launchers" / "one_cell.sbatch"), *STEPS, "metrics=none", f"output_dir={tmp_path}", "name=t"]
+    log = tmp_path / "job.out"
+    options = ["--wait", "--ntasks=2", "--nodes=1", f"--output={log}"]
+    environment = cluster.environment()
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    subprocess.run(
+        ["sbatch", *options, *script, "preset=balanced", "topology=2gpu_nosplit"],
+        env=environment,
+        timeout=PATIENCE_S,
+        capture_output=True,
+    )
+    assert [folder.record["status"] for folder in runs(tmp_path).values()] == ["done"], log.read_text()

@@ -1,7 +1,7 @@
 """Planted faults: Python runs this at its start where the folder is on PYTHONPATH, in every rank of a job.
 
-OTIL_EXP_FAULTS="METHOD:RANK:WHAT,..."; WHAT is raise (an exception), kill (SIGKILL of itself) or slow (rank 0 rests
-after each picture).
+OTIL_EXP_FAULTS="METHOD:RANK:WHAT,..."; WHAT is raise (an exception), kill (SIGKILL of itself), slow (rank 0 rests after
+each picture) or stall (rank 0 rests for ever after its second picture, in the first start of a job).
 """
 
 from __future__ import annotations
@@ -45,16 +45,20 @@ def planted(generate: Any) -> Any:
             if fault == place + "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if fault == place + "slow":
-                folder.write_image = resting(folder.write_image)
+                folder.write_image = resting(folder.write_image, REST_S)
+            if fault == place + "stall" and "SLURM_RESTART_COUNT" not in os.environ:
+                folder.write_image = resting(folder.write_image, 0, 600)
         generate(pipeline, prompts, folder, tracker)
 
     return generate_or_fail
 
 
-def resting(write: Any) -> Any:
+def resting(write: Any, *seconds: float) -> Any:
+    rests = list(seconds)
+
     def write_and_rest(*picture: Any) -> None:
         write(*picture)
-        time.sleep(REST_S)
+        time.sleep(rests.pop(0) if len(rests) > 1 else rests[0])
 
     return write_and_rest
 
