@@ -41,13 +41,18 @@ class Case:
     both: bool = False
     """Whether synchronous steps are made ready and timed too."""
 
-    flash: bool = False
-    """Attention by FlashAttention, PyTorch's own first choice, instead of cuDNN."""
+    variant: str = ""
+    """flash: attention by FlashAttention, PyTorch's own first choice, instead of cuDNN. autotune: matrix products by
+    the fastest of Triton's and cuBLAS's."""
 
     @property
     def name(self) -> str:
         ranks = f"{self.world_size}{'s' if self.split_batch else ''}"
-        extras = ["gn-" + self.gn_sync] * (self.gn_sync != "false") + ["both"] * self.both + ["flash"] * self.flash
+        extras = (
+            ["gn-" + self.gn_sync] * (self.gn_sync != "false")
+            + ["both"] * self.both
+            + [self.variant] * bool(self.variant)
+        )
         return "-".join([self.method, self.engine, str(self.size), ranks, *extras])
 
 
@@ -57,7 +62,7 @@ def whole(engine: str, size: int, **rest: Any) -> Case:
 
 CASES = [
     *(whole(engine, size) for size in (1024, 2048, 3840) for engine in ("eager", "cuda_graph", "compiled")),
-    whole("compiled", 1024, flash=True),
+    whole("compiled", 1024, variant="flash"),
     Case("no_sync", both=True),
     Case("no_sync", gn_sync="true"),
     Case("distrifusion"),
@@ -65,7 +70,8 @@ CASES = [
     Case("no_sync", "compiled", gn_sync="true"),
     Case("no_sync", "compiled", gn_sync="fused"),
     Case("no_sync", "compiled", gn_sync="fused", both=True),
-    Case("no_sync", "compiled", gn_sync="fused", flash=True),
+    Case("no_sync", "compiled", gn_sync="fused", variant="flash"),
+    Case("no_sync", "compiled", gn_sync="fused", variant="autotune"),
     *(
         Case("no_sync", engine, size, gn_sync="fused" if engine == "compiled" else "false")
         for size in (2048, 3840)
@@ -140,11 +146,15 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 def run_case(case: Case, folder: Path) -> None:
     """Build one rank's UNet, say so, wait for the word, time it."""
     import torch
+    import torch._inductor.config
 
     from otil_exp.upstream.sliced import graph
 
-    if case.flash:
+    if case.variant == "flash":
         graph.ATTENTION = graph.ATTENTION[1:]
+    if case.variant == "autotune":
+        torch._inductor.config.max_autotune_gemm = True
+        torch._inductor.config.max_autotune_conv_backends = "ATEN"
     start = time.monotonic()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     unet, inputs = prepared_unet(case, device)
@@ -153,10 +163,8 @@ def run_case(case: Case, folder: Path) -> None:
     while not (folder / f"{case.name}.go").exists():
         time.sleep(0.1)
     result = {"case": case.name, **asdict(case), "ready_s": ready, **measured(unet, inputs, case, device)}
-    if case.engine == "compiled" and device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
-        capture_again(unet, inputs)
-        result["step_ms_cudnn_benchmark"] = measured(unet, inputs, case, device)["step_ms"]
+    if device.type == "cuda":
+        (folder / f"{case.name}.kernels").write_text(kernels(unet, inputs, case))
     temporary = folder / f"{case.name}.tmp"
     temporary.write_text(json.dumps(result))
     temporary.rename(folder / f"{case.name}.json")
@@ -187,7 +195,7 @@ def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
         engine=Engine[case.engine],
         traffic=TrafficCounter(),
     )
-    if not case.both and len(unet._kinds.examples) == 2:  # compile the silent step alone
+    if case.engine == "compiled" and not case.both and len(unet._kinds.examples) == 2:  # compile the silent step alone
         unet._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
     torch.manual_seed(1)
     text, pooled = plain.config.cross_attention_dim, plain.config.projection_class_embeddings_input_dim
@@ -203,19 +211,6 @@ def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
     }
     unet.prepare(**inputs)
     return unet, inputs
-
-
-def capture_again(unet: Any, inputs: dict[str, Any]) -> None:
-    """The CUDA graph of the silent step once more, with the convolutions that cuDNN finds fastest."""
-    import torch
-
-    counter = unet._kinds.examples[-1]
-    with torch.no_grad():
-        part = unet._cut(unet._checked(*inputs.values()), counter).static()
-        unet._layers.set_counter(counter)
-        for _ in range(2):
-            unet._layers(part)
-        unet.engine.capture(unet._kinds.of(counter), unet._compute_alone, part)
 
 
 def random_unet(dtype: Any, device: Any) -> Any:
@@ -261,25 +256,18 @@ def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict
     """Medians of a steady step and, if it is ready, of a synchronous one."""
     import torch
 
-    from otil_exp.exchange import step_kinds
-
-    steps = step_kinds(400, WARMUP_STEPS if case.world_size > 1 else -1)
-    unet.begin(steps)
+    unet.begin(steps_of(case))
     result: dict[str, Any] = {}
+    repeats = max(5, REPEATS * 1024 // case.size) if case.engine == "compiled" or case.world_size > 1 else 5
     with torch.no_grad():
         if case.both:
-            result["synchronous_ms"] = _times(lambda: unet(**inputs), device, 2, skip=1)[0]
+            result["synchronous_ms"], _ = _times(lambda: unet(**inputs), device, 2, skip=1)
         elif case.world_size > 1:
             unet._next = WARMUP_STEPS + 1
-        result["step_ms"], result["host_ms"] = _times(lambda: unet(**inputs), device, REPEATS, skip=5)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            if device.type == "cuda":
-                torch.cuda.set_sync_debug_mode("warn")
-            output = unet(**inputs).sample
-            if device.type == "cuda":
-                torch.cuda.set_sync_debug_mode("default")
-        result["host_syncs"] = len(caught)
+        result["step_ms"], result["host_ms"] = _times(lambda: unet(**inputs), device, repeats, skip=3)
+        if device.type == "cuda":
+            result["host_syncs"] = _host_syncs(lambda: unet(**inputs))
+        output = unet(**inputs).sample
     result["finite"] = bool(output.isfinite().all())
     result["output_std"] = float(output.float().std())
     result["runs_as"] = unet.runs_as
@@ -289,8 +277,43 @@ def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict
     return result
 
 
+def steps_of(case: Case) -> Any:
+    """More steps than any measurement takes."""
+    from otil_exp.exchange import step_kinds
+
+    return step_kinds(400, WARMUP_STEPS if case.world_size > 1 else -1)
+
+
+def kernels(unet: Any, inputs: dict[str, Any], case: Case) -> str:
+    """Where the GPU spends a steady step: kernels by total time."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    unet.begin(steps_of(case))
+    unet._next = WARMUP_STEPS + 10
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        unet(**inputs)
+        torch.cuda.synchronize()
+    found = sorted(profiler.key_averages(), key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in found)
+    lines = [f"{total / 1e3:.2f} ms in {sum(event.count for event in found)} kernels"]
+    return "\n".join(lines + [f"{e.self_device_time_total:9.0f} us {e.count:5d} x {e.key[:110]}" for e in found[:45]])
+
+
+def _host_syncs(run: Any) -> int:
+    """How often a call makes the host wait for the GPU."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        run()
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(warning.message) for warning in caught)
+
+
 def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float]:
-    """Median milliseconds of a call on the device and of handing it over."""
+    """Median milliseconds of a call, and of handing it to an idle GPU."""
     import torch
 
     for _ in range(skip):
@@ -306,9 +329,12 @@ def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float
     marks, host = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)], []
     marks[0].record()
     for mark in marks[1:]:
-        start = time.perf_counter()
         run()
         mark.record()
+    for _ in range(min(repeats, 3)):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
         host.append(1e3 * (time.perf_counter() - start))
     torch.cuda.synchronize()
     return median(a.elapsed_time(b) for a, b in pairwise(marks)), median(host)
