@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,17 @@ def test_wandb_is_loaded_only_by_those_who_asked_for_it() -> None:
 def test_the_app_loads_heavy_modules_late() -> None:
     """--help, --cfg and completion do not wait for torch."""
     assert not [name for name in imports(SOURCE / "app.py", top_level_only=True) if name.startswith(LIGHT)]
+
+
+def test_help_loads_no_library_that_takes_seconds() -> None:
+    """What Hydra's plugins and the app really load, not what app.py says."""
+    script = (
+        "import sys; sys.argv = ['otil-exp', '--help']\n"
+        "from otil_exp.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('loaded', *sorted({'torch', 'diffusers', 'transformers', 'distrifuser', 'submitit'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "preset=" in run.stdout
+    assert run.stdout.splitlines()[-1] == "loaded"
