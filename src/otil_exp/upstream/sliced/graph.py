@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import torch
-from torch import distributed as dist
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -20,7 +26,8 @@ ATTENTION = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-"""Kernels of attention, best first; a graph keeps what was chosen while it was compiled."""
+"""Kernels of attention, best first, as PyTorch itself ranks them on Hopper; a graph keeps what is chosen while it is
+compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benchmarks/one_gpu_speed.md)."""
 
 
 class Graph:
@@ -46,17 +53,18 @@ class Graph:
     def _compile(self, inputs: StepInputs) -> None:
         with self._traffic.installed(), self._traffic.recording() as self._sent:
             predict(self._unet, inputs)
-        with sdpa_kernel(ATTENTION, set_priority=True):
-            self._compile_alone_or_in_turn(inputs)
-
-    def _compile_alone_or_in_turn(self, inputs: StepInputs) -> None:
-        shares_cores = self._ranks.device.type == "cpu" and self._ranks.topology.world_size > 1
-        if not shares_cores or self._communicates:
+        with sdpa_kernel(ATTENTION, set_priority=True), self._turn():
             predict(self._compiled, inputs)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One rank of a machine after the other: the first compiles, the others find what it compiled in the cache.
+
+        Only where ranks share cores and their graphs are the same code; a graph with collectives no rank can run alone.
+        """
+        if self._ranks.device.type != "cpu" or self._communicates:
+            yield
             return
-        # One rank compiles, the others find its kernels in the cache: their graph is the same.
-        if not self._ranks.is_main:
-            dist.barrier()
-        predict(self._compiled, inputs)
-        if self._ranks.is_main:
-            dist.barrier()
+        with Path(tempfile.gettempdir(), f"otil_exp-compile-{os.getuid()}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # not a barrier: waiting must not count against collective_timeout_s
+            yield
