@@ -32,8 +32,10 @@ def main() -> int:
     deadline = time.monotonic() + 60 * arguments.minutes
     chosen = arguments.parts.split(",") if arguments.parts else list(PARTS)
     failed = [part for part in chosen if not _run(part, plan, deadline)]
+    from cells import keep_timed
     from tables import tables
 
+    keep_timed(plan)
     (plan.out / "tables.md").write_text(tables(plan), encoding="utf-8")
     print(f"{len(chosen) - len(failed)} of {len(chosen)} parts done; not done: {', '.join(failed) or 'none'}")
     return 1 if failed else 0

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from hydra import compose, initialize_config_dir
-from plan import METHODS, Plan, keep, results
+from plan import METHODS, Plan, keep
 
 from otil_exp.app import conf_folder
 from otil_exp.cell import Cell, prepare
 from otil_exp.config import DeviceKind, ExperimentConfig, register_schema
-from otil_exp.launch import RankFailure, launch
-from otil_exp.run.execution import perform
+from otil_exp.job import Job
 from otil_exp.run.folder import RunFolder
-from otil_exp.topology import Topology, join, leave
 
 TIMEOUT_S = 60.0
 
 
-def timed_cells(part: str, side: int, plan: Plan) -> None:
+def timed_cells(side: int, plan: Plan) -> None:
     """mode=benchmark of every method on both topologies, and of the reference on one GPU."""
-    pixels, steps = plan.sizes(side)
-    shape = (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "mode=benchmark")
-    often = (*shape, "benchmark.warmup_images=1", f"benchmark.repeats={2 if side == 1024 else 1}")
-    often = (*often, "benchmark.drop_extremes=0")
     nosplit, split = plan.topologies
     engine = f"engine={plan.engine}"
-    run_cells(part, [cell(plan, "reference", "1gpu", engine, *often)], plan)
-    run_cells(part, [cell(plan, method, nosplit, engine, *often) for method in METHODS], plan)
+    run_cells([timed(plan, side, "reference", "1gpu", engine)])
+    run_cells([timed(plan, side, method, nosplit, engine) for method in METHODS])
     methods = METHODS if plan.world_size > 2 else ("otil",)  # two ranks that split the batch have one slice each
-    run_cells(part, [cell(plan, method, split, engine, *often) for method in methods], plan)
+    run_cells([timed(plan, side, method, split, engine) for method in methods])
     if side == 1024 and plan.device == "cuda":
-        run_cells(
-            part, [cell(plan, method, nosplit, "engine=eager", *often) for method in ("otil", "distrifusion")], plan
-        )
+        run_cells([timed(plan, side, method, nosplit, "engine=eager") for method in ("otil", "distrifusion")])
+
+
+def timed(plan: Plan, side: int, method: str, topology: str, *overrides: str) -> Cell:
+    """A cell of mode=benchmark."""
+    pixels, steps = plan.sizes(side)
+    shape = (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "mode=benchmark")
+    often = ("benchmark.warmup_images=1", f"benchmark.repeats={2 if side == 1024 else 1}", "benchmark.drop_extremes=0")
+    return cell(plan, method, topology, *shape, *often, *overrides)
 
 
 def cell(plan: Plan, method: str, topology: str, *overrides: str, device: str | None = None) -> Cell:
@@ -50,34 +47,11 @@ def cell(plan: Plan, method: str, topology: str, *overrides: str, device: str | 
         return prepare(compose("config", [f"preset={method}", f"topology={topology}", *common, *where, *overrides]))
 
 
-def run_cells(part: str, cells: list[Cell], plan: Plan) -> None:
-    """Run cells of one topology on one set of ranks; one that fails is kept as such, and the next ones run."""
-    while cells:
-        arguments = [(one.effective, one.composed, one.prompts, str(one.folder.path)) for one in cells]
-        try:
-            world_size = cells[0].effective.topology.world_size
-            launch(_perform_all, world_size, part, arguments, plan, log_dir=plan.out / "logs" / part)
-            return
-        except RankFailure as failure:  # fresh ranks for what comes after the cell that failed
-            done = results(plan).get(part, {})
-            failed = next(index for index, one in enumerate(cells) if name_of(one.effective) not in done)
-            keep(part, name_of(cells[failed].effective), f"failed: {failure.message.splitlines()[-1]}", plan)
-            cells = cells[failed + 1 :]
-
-
-def _perform_all(part: str, cells: list[tuple[Any, ...]], plan: Plan) -> None:
-    first = cells[0][0]
-    topology = Topology(world_size=first.topology.world_size, split_batch=first.topology.split_batch)
-    ranks = join(topology, first.device.kind.name, TIMEOUT_S)
-    for effective, composed, prompts, path in cells:
-        folder = RunFolder(Path(path))
-        perform(ranks, effective, composed, prompts, folder)
-        if ranks.is_main:
-            keep(part, name_of(effective), figures(folder), plan)
-        gc.collect()
-        if ranks.device.type == "cuda":
-            torch.cuda.empty_cache()
-    leave()
+def run_cells(cells: list[Cell]) -> None:
+    """Run cells of one topology on one set of ranks; a failed one is recorded in its folder, and the next ones run."""
+    failures: dict[str, str] = {}
+    Job(say=lambda words: print(words, flush=True)).run(cells, failures)
+    print(*failures.values(), sep="\n", flush=True)
 
 
 def name_of(effective: ExperimentConfig) -> str:
@@ -87,6 +61,22 @@ def name_of(effective: ExperimentConfig) -> str:
     device = "" if effective.device.kind is not DeviceKind.shared_gpu else " shared_gpu"
     engine, pixels = effective.engine.name.name, effective.height
     return f"{effective.preset.name} {topology.world_size}gpu{split} {engine}{device} {pixels}"
+
+
+def keep_timed(plan: Plan) -> None:
+    """Keep what every finished cell of mode=benchmark cost, from its run folder."""
+    for path in sorted((plan.out / "runs").glob("*/record.json")):
+        folder = RunFolder(path.parent)
+        if folder.finished and folder.config["mode"] == "benchmark":
+            keep(f"cells_{folder.config['height']}", _name(folder), figures(folder), plan)
+
+
+def _name(folder: RunFolder) -> str:
+    """`name_of`, from a run folder."""
+    record, topology = folder.record, folder.record["topology"]
+    split = "" if topology["world_size"] == 1 else " split" if topology["split_batch"] else " nosplit"
+    place = f"{topology['world_size']}gpu{split} {record['engine']}"
+    return f"{record['method']} {place} {folder.config['height']}"
 
 
 def figures(folder: RunFolder) -> dict[str, Any]:
@@ -102,10 +92,10 @@ def figures(folder: RunFolder) -> dict[str, Any]:
         }
         for kind, rows in by_kind.items()
     }
-    image = folder.metrics.get("latency/image_s", {})
+    image = folder.metrics["latency/image_s"]
     return {
-        "image_s": image.get("value"),
-        "samples": image.get("samples"),
+        "image_s": image["value"],
+        "samples": image["samples"],
         "peak_memory_mib": folder.record["peak_memory_mib"],
         "kinds": kinds,
         "folder": folder.path.name,

@@ -18,7 +18,7 @@ def measure(part: str, plan: Plan) -> None:
     elif part in ("cells_1024", "cells_2048"):
         from cells import timed_cells
 
-        timed_cells(part, int(part.removeprefix("cells_")), plan)
+        timed_cells(int(part.removeprefix("cells_")), plan)
     elif part == "pictures":
         from pictures import compare_pictures
 

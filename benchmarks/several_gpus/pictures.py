@@ -19,9 +19,9 @@ def compare_pictures(plan: Plan) -> None:
     called = [cell(plan, method, nosplit, *shape, "engine=eager") for method in ("otil", "distrifusion")]
     emulated = "shared_gpu" if plan.device == "cuda" else "cpu"
     shared = [cell(plan, method, nosplit, *shape, "engine=eager", device=emulated) for method in METHODS]
-    run_cells("pictures", own, plan)
-    run_cells("pictures", called, plan)
-    run_cells("pictures", shared, plan)
+    run_cells(own)
+    run_cells(called)
+    run_cells(shared)
     emulations = {one.effective.preset.name: one for one in shared}
     for one in (*own, *called):
         difference = _difference(one, emulations[one.effective.preset.name])

@@ -14,7 +14,7 @@ def tables(plan: Plan) -> str:
     found = results(plan)
     blocks = [_machine(found.get("links", {})), _collectives(found.get("collectives", {}))]
     blocks.append(_lists("NCCL in a CUDA graph", found.get("capture", {})))
-    blocks += [_cells(part, found) for part in ("cells_1024", "cells_2048")]
+    blocks += [_cells(part, found) for part in sorted(found) if part.startswith("cells_")]
     blocks.append(_upstream(found.get("upstream", {})))
     equal = {key: value for key, value in found.get("pictures", {}).items() if key.startswith("equal")}
     blocks.append(_lists("Pictures against those of ranks that share a GPU", equal))
@@ -52,9 +52,6 @@ def _cells(part: str, found: dict[str, Any]) -> str:
     rows = [head, "|---" * (head.count("|") - 1) + "|"]
     reference = next((v["image_s"] for name, v in cells.items() if name.startswith("reference") and "image_s" in v), 0)
     for name, value in cells.items():
-        if isinstance(value, str):
-            rows.append(f"| {name} | {value} |" + " |" * (head.count("|") - 3))
-            continue
         kinds = value["kinds"]
         steady = kinds.get("steady", {})
         times = " | ".join(f"{kinds[kind]['ms']:.2f}" if kind in kinds else "-" for kind in KINDS)
