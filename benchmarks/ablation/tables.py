@@ -1,14 +1,15 @@
 """Tables, plot and pictures of the ablations' result page, from scored run folders.
 
-    python benchmarks/ablation/tables.py OUT [prompts.limit=1 ...] > tables.md
+    python benchmarks/ablation/tables.py OUT [--or prompts.shard=1/4] > tables.md
 
-Also writes OUT/quality_per_byte.png and OUT/flat_field.png.
+A cell that was not run as its experiment says is taken as the overrides after --or say, if that was run; a table then
+compares the prompts that all of its rows have. Also writes OUT/quality_per_byte.png and OUT/flat_field.png.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -36,52 +37,64 @@ class Scored:
         metrics = folder.metrics
         self.images = folder.images
         self.psnr: dict[str, float] = metrics["ref/psnr"]["per_image"]
-        self.effnet = metrics["ref/effnet_lite0_5stage"]
-        self.seam = metrics["ref/step_levels"]
+        self.effnet: dict[str, float] = metrics["ref/effnet_lite0_5stage"]["per_image"]
+        self.seam: dict[str, list[float]] = metrics.get("ref/step_levels", {}).get("per_image", {})
         self.kilobytes = metrics["traffic/bytes_sent_per_step"]["value"] / 1e3
 
-    @property
-    def mean(self) -> float:
-        return fmean(self.psnr.values())
+
+Runs = dict[str, Scored]
+"""Scored runs of an experiment by what it varies."""
 
 
-def main(out: Path, overrides: list[str]) -> None:
-    grid = {name: points(name, f"output_dir={out}", "metrics=none", *overrides) for name in EXPERIMENTS}
-    runs = {
-        point.cell.folder.path.name: Scored(point.cell.folder)
-        for found in grid.values()
-        for point in found
-        if point.cell.folder.finished and "ref/psnr" in point.cell.folder.metrics
-    }
-    named = {point.overrides[0]: runs.get(point.cell.folder.path.name) for point in grid["methods"]}
-    base = named["preset=distrifusion"]
-    assert base is not None, "run and score the methods first"
-    for name, found in grid.items():
-        print(f"\n### {name}\n\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-        for point in found:
-            scored = runs.get(point.cell.folder.path.name)
-            if scored is not None:
-                print(f"| {' | '.join([label(point), *row(scored, base)])} |")
-    plot(grid, runs, out / "quality_per_byte.png")
-    pictures(grid, runs, out / "flat_field.png")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--or", dest="instead", nargs="*", default=[])
+    options = parser.parse_args()
+    grid = {name: scored(name, options.out, options.instead) for name in EXPERIMENTS}
+    base = grid["methods"]["preset=distrifusion"]
+    for name, runs in grid.items():
+        if runs:
+            print("\n".join(table(name, runs, base)))
+    plot(grid, options.out / "quality_per_byte.png")
+    pictures(grid, options.out / "flat_field.png")
 
 
-def label(point: Point) -> str:
+def scored(experiment: str, out: Path, instead: list[str]) -> Runs:
+    """What was run and scored of an experiment."""
+    where = (f"output_dir={out}", "metrics=none")
+    choices = [points(experiment, *where), points(experiment, *where, *instead)]
+    found: Runs = {}
+    for several in zip(*choices, strict=True):
+        for point in several:
+            folder = point.cell.folder
+            if folder.finished and "ref/psnr" in folder.metrics:  # which the reference itself has not
+                found.setdefault(name_of(point), Scored(folder))
+    return found
+
+
+def name_of(point: Point) -> str:
     """The choices of a cell without the groups they belong to."""
     return ", ".join(override.removeprefix("preset.").removeprefix("context.") for override in point.overrides)
 
 
-def row(scored: Scored, base: Scored) -> list[str]:
-    change = [value - base.psnr[prompt] for prompt, value in scored.psnr.items()]
-    return [
-        spread(list(scored.psnr.values())),
-        "-" if scored is base else spread(change, signed=True),
-        f"{scored.psnr[FLAT_FIELD]:.1f}" if FLAT_FIELD in scored.psnr else "-",
-        f"{scored.effnet['value']:.2f}",
-        f"{scored.seam['value']:.2f}",
-        f"{scored.kilobytes:,.1f}",
-        f"{scored.kilobytes / base.kilobytes:.3f}",
-    ]
+def table(name: str, runs: Runs, base: Scored) -> list[str]:
+    """A Markdown table over the prompts that all rows have."""
+    prompts = sorted(set(base.psnr).intersection(*(run.psnr for run in runs.values())))
+    lines = [f"\n### {name}\n", f"Prompts {', '.join(prompts)}.\n", f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    for text, run in runs.items():
+        change = [run.psnr[prompt] - base.psnr[prompt] for prompt in prompts]
+        steps = [step for prompt in prompts for step in run.seam.get(prompt, [])]
+        row = [
+            *(text, spread([run.psnr[prompt] for prompt in prompts])),
+            "-" if run.images == base.images else spread(change, signed=True),
+            f"{run.psnr[FLAT_FIELD]:.1f}" if FLAT_FIELD in prompts else "-",
+            f"{fmean(run.effnet[prompt] for prompt in prompts):.2f}",
+            f"{fmean(steps):.2f}" if steps else "-",
+            *(f"{run.kilobytes:,.1f}", f"{run.kilobytes / base.kilobytes:.3f}"),
+        ]
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
 
 
 def spread(values: list[float], signed: bool = False) -> str:
@@ -90,54 +103,65 @@ def spread(values: list[float], signed: bool = False) -> str:
     return f"{fmean(values):{'+' if signed else ''}.1f}{error}"
 
 
-def plot(grid: dict[str, list[Point]], runs: dict[str, Scored], path: Path) -> None:
-    """PSNR against bytes a step: budgets of context and latent as lines, everything else as points."""
-    figure, axes = plt.subplots(figsize=(8, 5))
+def plot(grid: dict[str, Runs], path: Path) -> None:
+    """PSNR against bytes a step, over the prompts that all have: budgets as a line, the rest as points."""
+    shown = grid["methods"] | {
+        text: run for name in ("codec", "refresh") for text, run in grid[name].items() if "none" not in text
+    }
+    every = [*shown.values(), *grid["budget"].values()]
+    prompts = set.intersection(*(set(run.psnr) for run in every))
+
+    def place(run: Scored) -> tuple[float, float]:
+        return run.kilobytes, fmean(run.psnr[prompt] for prompt in prompts)
+
+    figure, axes = plt.subplots(figsize=(9, 5.5))
     for preset, colour in ((CONTEXT, "tab:red"), (LATENT, "tab:blue")):
-        of_preset = [point for point in grid["budget"] if point.overrides[0] == f"preset={preset}"]
-        found = [runs[p.cell.folder.path.name] for p in of_preset if p.cell.folder.path.name in runs]
-        axes.plot([r.kilobytes for r in found], [r.mean for r in found], "o-", color=colour, label=f"{preset}, k/K")
-    for point in grid["methods"] + grid["codec"] + grid["refresh"]:
-        scored = runs.get(point.cell.folder.path.name)
-        if scored is None or label(point) in (f"preset={CONTEXT}", f"preset={LATENT}") or "codec=none" in label(point):
+        line = [place(run) for text, run in grid["budget"].items() if text.startswith(f"preset={preset},")]
+        if len(line) > 1:
+            axes.plot(*zip(*line, strict=True), "o-", color=colour, label=f"{preset}: k/K from 1/16 to 1")
+    for text, run in shown.items():
+        if text == f"preset={CONTEXT}" or "never" in text:
             continue
-        axes.plot(scored.kilobytes, scored.mean, "kx", markersize=5)
-        text = label(point).replace("preset=", "").replace("k.budget=", "k/K=").replace("inf", "1")
-        axes.annotate(text, (scored.kilobytes, scored.mean), fontsize=6, xytext=(3, 3), textcoords="offset points")
+        axes.plot(*place(run), "kx", markersize=5)
+        label = text.replace("preset=", "").replace("k.budget=", "k/K=").replace("inf", "1")
+        axes.annotate(label, place(run), fontsize=6, xytext=(3, 3), textcoords="offset points")
     axes.set_xscale("log")
     axes.set(xlabel="kB a rank sends a step after warm-up (float32)", ylabel="PSNR to one process, dB")
+    axes.set_title(f"shapes, 4 slices, 50 steps, prompts {', '.join(sorted(prompts))}", fontsize=9)
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left", fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=120)
 
 
-def pictures(grid: dict[str, list[Point]], runs: dict[str, Scored], path: Path) -> None:
-    """The flat-field prompt: one process, methods, budgets of context; below, eight times the difference."""
-    chosen = {label(p): p for name in ("methods", "budget") for p in grid[name] if p.overrides[0] != f"preset={LATENT}"}
-    reference = next(p for p in grid["methods"] if p.overrides[0] == "preset=reference")
-    original = Image.open(reference.cell.folder.images / f"{FLAT_FIELD}.png").convert("RGB")
-    shown = {"reference": original} | {
-        text.replace("preset=", "").replace("k.budget=", "k/K="): Image.open(
-            p.cell.folder.images / f"{FLAT_FIELD}.png"
-        ).convert("RGB")
-        for text, p in chosen.items()
-        if p.cell.folder.path.name in runs
+def pictures(grid: dict[str, Runs], path: Path) -> None:
+    """The flat-field prompt of methods and budgets; below, eight times the difference to one process."""
+    shown = {
+        text.replace("preset=", "").replace("k.budget=", "k/K="): Image.open(run.images / f"{FLAT_FIELD}.png")
+        for name in ("methods", "budget")
+        for text, run in grid[name].items()
+        if not text.startswith(f"preset={LATENT},")
     }
-    side = 160
-    canvas = Image.new("RGB", (side * len(shown), 2 * side + 14), "white")
-    for column, (text, picture) in enumerate(shown.items()):
-        ImageDraw.Draw(canvas).text((column * side + 2, 1), text, fill="black")
-        canvas.paste(picture.resize((side, side)), (column * side, 14))
-        enlarged = [
-            tuple(max(0, min(255, 128 + 8 * (a - b))) for a, b in zip(now, then, strict=True))
-            for now, then in zip(picture.getdata(), original.getdata(), strict=True)
-        ]
+    original = Image.open(_reference(grid) / f"{FLAT_FIELD}.png").convert("RGB")
+    side, head = 160, 14
+    canvas = Image.new("RGB", (side * (len(shown) + 1), 2 * side + head), "white")
+    for column, (text, image) in enumerate({"reference": original, **shown}.items()):
+        picture = image.convert("RGB")
+        pixels = zip(picture.getdata(), original.getdata(), strict=True)
         difference = Image.new("RGB", picture.size)
-        difference.putdata(enlarged)
-        canvas.paste(difference.resize((side, side)), (column * side, 14 + side))
+        difference.putdata([tuple(128 + 8 * (a - b) for a, b in zip(now, then, strict=True)) for now, then in pixels])
+        ImageDraw.Draw(canvas).text((column * side + 2, 1), text, fill="black")
+        canvas.paste(picture.resize((side, side)), (column * side, head))
+        canvas.paste(difference.resize((side, side)), (column * side, head + side))
     canvas.save(path)
 
 
+def _reference(grid: dict[str, Runs]) -> Path:
+    """The reference's pictures, beside those of the others."""
+    grid_folder = grid["methods"]["preset=distrifusion"].images.parents[1]
+    folders = (RunFolder(path) for path in grid_folder.iterdir() if (path / "record.json").exists())
+    return next(folder.images for folder in folders if folder.finished and folder.record["method"] == "reference")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main()

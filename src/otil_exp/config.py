@@ -184,6 +184,15 @@ class ScoreOn(StrEnum):
     last_attention = "last_attention"
 
 
+class Halos(StrEnum):
+    """Whose boundary rows of convolutions are sent along."""
+
+    chosen = "chosen"
+    """Those of chosen blocks at the slice's edge: context is k/K as a whole."""
+    all = "all"
+    """All of them every time: few bytes in SDXL (4 % of the context), and no seam grows old."""
+
+
 class Overlap(StrEnum):
     """When context that was sent after a step is used."""
 
@@ -199,6 +208,12 @@ class ContextConfig(TransmitConfig):
 
     score_on: ScoreOn = ScoreOn.latent
     """What is compared: the latent, or K/V of a self-attention layer."""
+
+    halos: Halos = Halos.chosen
+    """Whose boundary rows of convolutions are sent along."""
+
+    every: int = 1
+    """Blocks are sent after every so many steps."""
 
     overlap: Overlap = Overlap.none
     """Whether it is used in the next step or, travelling while that one computes, in the one after."""

@@ -209,6 +209,7 @@ def _make_context(config: ExperimentConfig, ranks: RankContext) -> MakeContextEx
         against=context.against.value,
         polling=context.polling,
         score_on=context.score_on.value,
+        halos=context.halos.value,
     )
     return partial(
         ContextExchange,
@@ -217,6 +218,7 @@ def _make_context(config: ExperimentConfig, ranks: RankContext) -> MakeContextEx
         slice_index=ranks.slice_index,
         slices=ranks.topology.slices,
         overlap=context.overlap.value,
+        every=context.every,
         codec=Codec(config.codec.quantizer, config.codec.residual),
         group=ranks.batch_group,
     )

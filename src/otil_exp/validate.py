@@ -15,6 +15,7 @@ from otil_exp.config import (
     Engine,
     ExperimentConfig,
     GnSync,
+    Halos,
     MetricsConfig,
     Mode,
     Parallelism,
@@ -23,7 +24,7 @@ from otil_exp.config import (
     TransmitConfig,
     gn_sync_of,
 )
-from otil_exp.exchange import SCORES, BlockGrid, Codec, resolve_budget, split_budget
+from otil_exp.exchange import SCORES, BlockGrid, Codec, check_blocks, resolve_budget, split_budget
 from otil_exp.metrics.extractors import LOADERS
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
 from otil_exp.topology import Topology
@@ -157,6 +158,8 @@ def _check_preset(config: ExperimentConfig) -> None:
     _refuse(rules)
     _check_selection("transmit", preset.transmit)
     _check_selection("context", preset.context)
+    every = 1 if preset.context is None else preset.context.every
+    _refuse([(every < 1, f"preset.context.every={every}: use 1 (every step) or more")])
 
 
 def _check_selection(name: str, selection: TransmitConfig | None) -> None:
@@ -239,6 +242,8 @@ def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:
     grid = grid_of(config, topology)
     k = resolve_budget(config.k.budget, grid.count)
     if config.preset.context is not None:
+        check_blocks(grid)
+    if config.preset.context is not None and config.preset.context.halos is Halos.chosen:
         split_budget(grid, k)
 
 

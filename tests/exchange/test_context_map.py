@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from otil_exp.exchange import BlockGrid, split_budget
+from otil_exp.exchange import BlockGrid, check_blocks, split_budget
 from otil_exp.exchange.context_map import edge_blocks, map_halos, map_keys_values
 
 SLICE = BlockGrid(rows=4, width=8, block_size=2)
@@ -101,4 +101,4 @@ def test_a_budget_that_leaves_one_kind_none_is_refused():
 
 def test_a_block_that_cuts_through_cells_is_refused():
     with pytest.raises(ValueError, match="block_size=1, 2 or a multiple of 4"):
-        split_budget(BlockGrid(rows=24, width=24, block_size=6), 4)
+        check_blocks(BlockGrid(rows=24, width=24, block_size=6))

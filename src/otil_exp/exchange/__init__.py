@@ -8,7 +8,7 @@ blocks of the latent (the guide), ContextExchange their context in all layers (t
 from otil_exp.exchange.blocks import BlockGrid, resolve_budget
 from otil_exp.exchange.codec import QUANTIZERS, Codec
 from otil_exp.exchange.context import ContextExchange, Selection
-from otil_exp.exchange.context_map import split_budget
+from otil_exp.exchange.context_map import check_blocks, split_budget
 from otil_exp.exchange.gather import gather
 from otil_exp.exchange.guidance import repair_pair
 from otil_exp.exchange.polling import Polling
@@ -27,6 +27,7 @@ __all__ = [
     "Polling",
     "Selection",
     "Step",
+    "check_blocks",
     "cosine_dissimilarity",
     "gather",
     "repair_pair",

@@ -19,6 +19,7 @@ from otil_exp.exchange.transmit import Against
 
 Overlap = Literal["none", "step"]
 ScoreOn = Literal["latent", "first_attention", "middle_attention", "last_attention"]
+Halos = Literal["chosen", "all"]
 
 _ALIGNMENT = 16
 """Bytes; what is received is looked at through wider types."""
@@ -51,6 +52,8 @@ class Selection:
     """Every block once a round (Polling)."""
     score_on: ScoreOn = "latent"
     """What is compared: the latent that the UNet got, or K/V of its first, middle or last self-attention layer."""
+    halos: Halos = "chosen"
+    """Whose boundary rows of convolutions go along: those of chosen blocks at the edge, or all of them every time."""
 
 
 class ContextExchange:
@@ -72,6 +75,7 @@ class ContextExchange:
         slice_index: int,
         slices: int,
         overlap: Overlap = "none",
+        every: int = 1,
         codec: Codec | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
@@ -79,18 +83,22 @@ class ContextExchange:
 
         grid: blocks of a slice of the latent. slice_index, slices: this rank's slice, counted from the top, and how
         many there are. overlap: none, what was sent after a step is used in the next one, as DistriFusion's context is;
-        step, it travels while the next one computes and is used in the one after. group: the ranks of the slices of
+        step, it travels while the next one computes and is used in the one after. every: blocks are sent after every so
+        many steps that are not synchronous. group: the ranks of the slices of
         one batch half, in slice order. Raises ValueError for settings that do not exist or do not fit the layers.
         """
         assert 0 <= slice_index < slices
         assert slices > 1, "there is nobody to talk to"
         if selection.score_on not in get_args(ScoreOn):
             raise ValueError(f"score_on={selection.score_on}: use one of {', '.join(get_args(ScoreOn))}")
+        if selection.halos not in get_args(Halos):
+            raise ValueError(f"halos={selection.halos}: use one of {', '.join(get_args(Halos))}")
         if overlap not in get_args(Overlap):
             raise ValueError(f"overlap={overlap}: use one of {', '.join(get_args(Overlap))}")
         self._grid, self._selection, self._overlap = grid, selection, overlap
         self._index, self._slices, self._group = slice_index, slices, group
         self._codec = codec or Codec()
+        self._every, self._silent = every, 0  # steps since something was sent
         device = keys_values.fresh.device
         keys_values_map = map_keys_values(grid, keys_values.shapes)
         self._parts = [
@@ -100,8 +108,9 @@ class ContextExchange:
         self._watched = _watched_layer(grid, keys_values, selection.score_on, device)
         edges = edge_blocks(grid)
         inner = [block for block in range(grid.count) if block not in edges]
-        self._strata = [torch.tensor(blocks, dtype=torch.int64, device=device) for blocks in (edges, inner)]
-        self._budgets = split_budget(grid, selection.k)
+        strata = (edges, inner) if selection.halos == "chosen" else (range(grid.count),)
+        self._strata = [torch.tensor(list(blocks), dtype=torch.int64, device=device) for blocks in strata]
+        self._budgets = split_budget(grid, selection.k) if selection.halos == "chosen" else (selection.k,)
         self._before: Tensor | None = None  # what the next step's blocks are compared with
         self._under_way: tuple[Any, Tensor] | None = None
 
@@ -116,6 +125,10 @@ class ContextExchange:
             self._remember(latents)
             return
         self.receive()
+        self._silent += 1
+        if self._silent < self._every:
+            return
+        self._silent = 0
         chosen = self._choose(self._blocks(latents, synchronous))
         self._send(chosen)
 
@@ -131,6 +144,7 @@ class ContextExchange:
                 self._unpack(rank, wire)
 
     def _remember(self, latents: Tensor) -> None:
+        self._silent = 0
         self._before = self._blocks(latents, synchronous=True)
         self._score = SCORES[self._selection.score]()
         self._rounds = [
@@ -145,7 +159,7 @@ class ContextExchange:
         return self._watched.blocks(self._index if synchronous else None)
 
     def _choose(self, blocks: Tensor) -> list[Tensor]:
-        """Positions of the chosen edge blocks and of the chosen inner ones, in their strata."""
+        """Positions of the chosen blocks in each stratum: edge blocks and inner ones, or all alike."""
         assert self._before is not None, "a picture starts with a synchronous step"
         scores = self._score(blocks, self._before)
         chosen = [
@@ -164,9 +178,10 @@ class ContextExchange:
         return torch.cat([stratum[positions] for stratum, positions in zip(self._strata, chosen, strict=True)])
 
     def _rows(self, chosen: Sequence[Tensor]) -> list[Tensor]:
-        """For K/V and for halos, the runs of the chosen blocks."""
+        """For K/V and for halos, the runs of what is sent."""
         keys_values, halos = self._parts
-        return [keys_values.map.rows[self._numbers(chosen)].flatten(), halos.map.rows[chosen[0]].flatten()]
+        edges = halos.map.rows if self._selection.halos == "all" else halos.map.rows[chosen[0]]
+        return [keys_values.map.rows[self._numbers(chosen)].flatten(), edges.flatten()]
 
     def _send(self, chosen: Sequence[Tensor]) -> None:
         """Pack the context of the chosen blocks and hand it to all peers, without waiting."""

@@ -39,18 +39,22 @@ def edge_blocks(grid: BlockGrid) -> list[int]:
     return sorted({*range(columns), *range(grid.count - columns, grid.count)})
 
 
-def split_budget(grid: BlockGrid, k: int) -> tuple[int, int]:
-    """How many of k blocks are edge blocks and how many inner ones, in proportion: fixed, so that shapes are.
-
-    Edge blocks bring halo rows along and inner ones do not, and a collective needs to know its size beforehand.
-    Raises ValueError for a k that leaves one of them none, and for a block that cuts through cells.
-    """
+def check_blocks(grid: BlockGrid) -> None:
+    """Raise ValueError for blocks that cut through cells."""
     small, large = sorted((grid.block_size, LOWEST))
     if large % small:
         raise ValueError(
             f"block_size={grid.block_size} cuts through the cells of {LOWEST}x{LOWEST} latent pixels of the lowest "
             f"resolution: use block_size=1, 2 or a multiple of {LOWEST}"
         )
+
+
+def split_budget(grid: BlockGrid, k: int) -> tuple[int, int]:
+    """How many of k blocks are edge blocks and how many inner ones, in proportion: fixed, so that shapes are.
+
+    Edge blocks bring halo rows along and inner ones do not, and a collective needs to know its size beforehand.
+    Raises ValueError for a k that leaves one of them none.
+    """
     edges = len(edge_blocks(grid))
     if edges == grid.count:
         return k, 0
@@ -59,7 +63,7 @@ def split_budget(grid: BlockGrid, k: int) -> tuple[int, int]:
     if k_edge >= k:
         raise ValueError(
             f"k={k} of {grid.count} blocks of layer context: a step sends blocks at the slice's edge and inner ones, "
-            "in proportion; use k.budget=2 or more"
+            "in proportion; use k.budget=2 or more, or preset.context.halos=all"
         )
     return k_edge, k - k_edge
 
