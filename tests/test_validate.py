@@ -47,6 +47,7 @@ MISTAKES = [
     (["preset=otil_context", "preset.noise_gather=false"], "preset.noise_gather=true"),
     (["preset=otil_context", "k.budget=1"], "k.budget=2 or more"),
     (["preset=otil_context", "height=192", "width=192", "preset.context.block_size=3"], "1, 2 or a multiple of 4"),
+    (["preset=otil_context", "preset.context.every=0"], "preset.context.every=0"),
     (["preset=otil_context", "codec.quantizer=zip"], "none, fp8, int8"),
     (["preset=otil_context", "codec.residual=true"], "codec=residual"),
     (["preset.transmit.block_size=3"], "block_size"),

@@ -288,7 +288,7 @@ class CodecConfig:
     the noise prediction of a method with silent layers that gathers it; ignored by the others."""
 
     quantizer: str = "none"
-    """none, fp8 or int8; a name of otil_exp.exchange.QUANTIZERS."""
+    """none, fp8, int8 or int4; a name of otil_exp.exchange.QUANTIZERS."""
 
     residual: bool = False
     """Whether the change against what the peers hold is sent, with error feedback, instead of the value."""

@@ -5,7 +5,7 @@ import torch
 
 from otil_exp.exchange import Codec
 
-QUANTIZERS = ["none", "fp8", "int8"]
+QUANTIZERS = ["none", "fp8", "int8", "int4"]
 
 
 def sent(codec, values):
@@ -42,18 +42,24 @@ def test_int8_rounds_to_a_127th_of_the_groups_largest_value():
     )
 
 
+def test_int4_rounds_to_a_seventh_of_the_groups_largest_value():
+    values = torch.zeros(128)
+    values[:5] = torch.tensor([7.0, -7.0, 1.4, -2.6, 0.4])  # scale 1
+    assert sent(Codec("int4"), values)[:6].tolist() == [7, -7, 1, -3, 0, 0]
+
+
 def test_fp8_keeps_three_bits_of_mantissa():
     values = torch.zeros(128)
     values[:4] = torch.tensor([448.0, 17.5, 19.5, 0.007])  # scale 1; steps of 2 from 16 to 32, of 2**-9 near 0
     assert sent(Codec("fp8"), values)[:4].tolist() == [448, 18, 20, 4 * 2**-9]
 
 
-@pytest.mark.parametrize(("quantizer", "expected"), [("none", 2000), ("fp8", 8 * 132), ("int8", 8 * 132)])
-def test_a_byte_a_value_and_a_scale_for_128_of_them(quantizer, expected):
+@pytest.mark.parametrize(("quantizer", "expected"), zip(QUANTIZERS, (2000, 8 * 132, 8 * 132, 8 * 68), strict=True))
+def test_a_byte_or_half_a_byte_a_value_and_a_scale_for_128_of_them(quantizer, expected):
     assert Codec(quantizer).size(1000, torch.float16) == expected
 
 
-@pytest.mark.parametrize("quantizer", ["fp8", "int8"])
+@pytest.mark.parametrize("quantizer", ["fp8", "int8", "int4"])
 def test_errors_of_changes_do_not_add_up(quantizer):
     """The receiver holds what was sent; a change is against that, so what is off is what one change loses."""
     codec, generator = Codec(quantizer, residual=True), torch.Generator().manual_seed(1)
@@ -67,7 +73,7 @@ def test_errors_of_changes_do_not_add_up(quantizer):
 
 
 def test_a_codec_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="none, fp8, int8"):
+    with pytest.raises(ValueError, match="none, fp8, int8, int4"):
         Codec("zip")
     with pytest.raises(ValueError, match="codec=residual"):
         Codec("none", residual=True)

@@ -79,10 +79,10 @@ def known(layers, rank):
     return tokens[..., 0].round().int().tolist(), halos[:, 0].round().int().tolist()
 
 
-def chosen_blocks(rank):
+def chosen_blocks(rank, halos="chosen"):
     """Two silent steps: block 2 (top edge) and 9 (inner) of slice 0, 15 (bottom edge) and 6 of slice 1."""
     layers = Layers(rank)
-    ex, seen = exchange(rank, layers, k=2), []
+    ex, seen = exchange(rank, layers, k=2, selection={"halos": halos}), []
     for step, synchronous in enumerate((True, False, False)):
         ex.before_step(synchronous)
         if not synchronous:
@@ -105,10 +105,16 @@ def test_the_blocks_that_moved_arrive_in_all_layers_and_the_rest_stays():
         assert of_slice_1[step] == (token_map({15, 6}, step), [[0] * 8, [0] * 6 + [step] * 2])
 
 
-def ages(rank, overlap, kinds):
+def test_halo_rows_of_all_blocks_can_be_sent_every_time():
+    for slice_index, result in zip((1, 0), run_ranks(SLICES, chosen_blocks, "all"), strict=True):
+        blocks = ({2, 9}, {15, 6})[slice_index]
+        assert result == [(token_map(blocks, step), [[step] * 8] * 2) for step in (0, 1, 2)]
+
+
+def ages(rank, overlap, kinds, every=1):
     """The steps at which the context was computed that each step reads, all blocks being sent."""
     layers = Layers(rank)
-    ex, seen = exchange(rank, layers, k=GRID.count, overlap=overlap), []
+    ex, seen = exchange(rank, layers, k=GRID.count, overlap=overlap, every=every), []
     for step, synchronous in enumerate(kinds):
         ex.before_step(synchronous)
         if not synchronous:
@@ -131,6 +137,12 @@ def ages(rank, overlap, kinds):
 def test_what_was_sent_is_used_in_the_next_step_or_one_later(overlap, expected):
     kinds = (True, False, False, False, True, False, False)
     assert run_ranks(SLICES, ages, overlap, kinds) == [expected] * SLICES
+
+
+def test_blocks_can_be_sent_every_so_many_steps():
+    kinds = (True, *[False] * 7)  # sent after steps 3 and 6
+    expected = [(1, 0), (2, 0), (3, 0), (4, 3), (5, 3), (6, 3), (7, 6)]
+    assert run_ranks(SLICES, ages, "none", kinds, 3) == [expected] * SLICES
 
 
 def coded(rank, quantizer, residual):
@@ -179,7 +191,7 @@ def test_blocks_can_be_chosen_by_a_layer(score_on):
 
 def refused(rank):
     layers, messages = Layers(rank), []
-    for settings in ({"overlap": "two"}, {"selection": {"score_on": "sky"}}):
+    for settings in ({"overlap": "two"}, {"selection": {"score_on": "sky"}}, {"selection": {"halos": "some"}}):
         with pytest.raises(ValueError) as error:
             exchange(rank, layers, k=2, **settings)
         messages.append(str(error.value))
@@ -187,6 +199,7 @@ def refused(rank):
 
 
 def test_settings_that_do_not_exist_are_named():
-    [[overlap, score_on]] = run_ranks(1, refused)
+    [[overlap, score_on, halos]] = run_ranks(1, refused)
+    assert halos == "halos=some: use one of chosen, all"
     assert overlap == "overlap=two: use one of none, step"
     assert score_on.startswith("score_on=sky: use one of latent, first_attention")

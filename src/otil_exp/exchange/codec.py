@@ -9,6 +9,7 @@ step is part of the next step's change and does not add up (error feedback; Comp
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +18,8 @@ from torch import Tensor
 GROUP = 128
 """Values that share a scale: 4 bytes more for 128."""
 
-_LARGEST = {"fp8": 448.0, "int8": 127.0}
-"""What a group's largest magnitude becomes: the largest float8_e4m3fn, the largest symmetric int8."""
+_LARGEST = {"fp8": 448.0, "int8": 127.0, "int4": 7.0}
+"""What a group's largest magnitude becomes: the largest float8_e4m3fn, the largest symmetric integer."""
 
 QUANTIZERS = ("none", *_LARGEST)
 
@@ -28,7 +29,7 @@ class Codec:
     """Values (n,) of a floating dtype to bytes and back."""
 
     quantizer: str = "none"
-    """none (the values themselves), fp8 (e4m3) or int8, a byte a value and a scale a group."""
+    """none (the values themselves), fp8 (e4m3) or int8, a byte a value, int4, half a byte; and a scale a group."""
 
     residual: bool = False
     """Whether the caller encodes the change against what the receiver holds, and adds it there."""
@@ -48,45 +49,66 @@ class Codec:
             return values.contiguous().view(torch.uint8)
         groups = _grouped(values.float())
         scales = self._scales(groups)
-        if self.quantizer == "fp8":
-            quantised = (groups / scales).to(torch.float8_e4m3fn)
-        else:
-            quantised = (groups / scales).round().clamp(-127, 127).to(torch.int8)
-        return torch.cat([scales.flatten().view(torch.uint8), quantised.flatten().view(torch.uint8)])
+        quantised = _WRITE[self.quantizer](groups / scales)
+        return torch.cat([scales.flatten().view(torch.uint8), quantised.flatten()])
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """The values (count,) of a dtype that bytes stand for, each within `bound` of what was encoded."""
         if self.quantizer == "none":
             return encoded.view(dtype)
         groups = math.ceil(count / GROUP)
-        scales, quantised = encoded.split([4 * groups, GROUP * groups])
-        kind = torch.float8_e4m3fn if self.quantizer == "fp8" else torch.int8
-        values = quantised.view(kind).view(groups, GROUP).float() * scales.view(torch.float32)[:, None]
+        scales, quantised = encoded.split([4 * groups, len(encoded) - 4 * groups])
+        values = _READ[self.quantizer](quantised.view(groups, -1)) * scales.view(torch.float32)[:, None]
         return values.flatten()[:count].to(dtype)
 
     def size(self, count: int, dtype: torch.dtype) -> int:
         """Bytes of `count` encoded values of a dtype."""
         if self.quantizer == "none":
             return count * dtype.itemsize
-        return math.ceil(count / GROUP) * (4 + GROUP)
+        return math.ceil(count / GROUP) * (4 + (GROUP // 2 if self.quantizer == "int4" else GROUP))
 
     def bound(self, values: Tensor) -> Tensor:
         """The most that each value (n,) can be off after encode and decode, float32 (n,).
 
-        int8: half a step of the group's scale. fp8: 2**-4 of the value (three bits of mantissa, rounded), or half of
-        the smallest step where that is more. Then one rounding to the values' dtype.
+        int8, int4: half a step of the group's scale. fp8: 2**-4 of the value (three bits of mantissa, rounded), or half
+        of the smallest step where that is more. Then one rounding to the values' dtype.
         """
         exact = values.float()
         if self.quantizer == "none":
             return torch.zeros_like(exact)
         scales = self._scales(_grouped(exact)).expand(-1, GROUP).flatten()[: values.numel()]
-        lost = scales / 2 if self.quantizer == "int8" else torch.maximum(exact.abs() / 16, scales / 2**10)
+        lost = torch.maximum(exact.abs() / 16, scales / 2**10) if self.quantizer == "fp8" else scales / 2
         return lost * (1 + 1e-5) + (exact.abs() + lost) * torch.finfo(values.dtype).eps
 
     def _scales(self, groups: Tensor) -> Tensor:
         """Scale of each group, (groups, 1) float32; 1 for a group of zeros."""
         largest = groups.abs().amax(dim=1, keepdim=True)
         return torch.where(largest > 0, largest / _LARGEST[self.quantizer], torch.ones_like(largest))
+
+
+def _pack_nibbles(groups: Tensor) -> Tensor:
+    """Integers -7..7 (groups, GROUP) to two a byte, the even ones low."""
+    shifted = (groups.round().clamp(-7, 7) + 8).to(torch.uint8)
+    return shifted[:, ::2] | shifted[:, 1::2] << 4
+
+
+def _unpack_nibbles(packed: Tensor) -> Tensor:
+    return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).float() - 8
+
+
+_WRITE: dict[str, Callable[[Tensor], Tensor]] = {
+    "fp8": lambda groups: groups.to(torch.float8_e4m3fn).view(torch.uint8),
+    "int8": lambda groups: groups.round().clamp(-127, 127).to(torch.int8).view(torch.uint8),
+    "int4": _pack_nibbles,
+}
+"""Scaled values (groups, GROUP) to bytes (groups, n)."""
+
+_READ: dict[str, Callable[[Tensor], Tensor]] = {
+    "fp8": lambda quantised: quantised.view(torch.float8_e4m3fn).float(),
+    "int8": lambda quantised: quantised.view(torch.int8).float(),
+    "int4": _unpack_nibbles,
+}
+"""And back, float32."""
 
 
 def _grouped(values: Tensor) -> Tensor:
