@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from otil_exp.config import ExperimentConfig, Mode, Parallelism, to_plain
+from otil_exp.config import Engine, ExperimentConfig, Mode, Parallelism, to_plain
 from otil_exp.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
@@ -63,7 +64,20 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
             # Tensor parallelism cuts the weights up: whole ones beside them would count as its memory.
             keep = not last and run.effective.preset.parallelism is not Parallelism.tensor
             perform(ranks, run.effective, run.composed, run.prompts, run.folder, models, keep_weights=keep)
-            leave() if last else meet()
+            if last:
+                leave()
+            else:
+                meet()
+                _clear(run.effective, ranks)
+
+
+def _clear(effective: ExperimentConfig, ranks: RankContext) -> None:
+    """Drop what a run leaves behind but the weights: the next one's memory and graphs are its own."""
+    if effective.engine.name is Engine.compiled:
+        torch.compiler.reset()  # graphs count per line of code, and past the eighth none would be compiled
+    gc.collect()
+    if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def perform(
