@@ -48,6 +48,15 @@ def test_the_compiled_reference_is_plain_diffusers_and_one_graph_for_all_steps_p
     assert graphs() == made
 
 
+@pytest.mark.usefixtures("_no_cpp")
+def test_a_process_compiles_for_as_many_cells_as_it_performs():
+    """PyTorch keeps a limited number of graphs of one function, and then refuses to make another."""
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for _ in range(2):
+            with prepared(place_without_peers(), parallelism=Parallelism.none, engine=Engine.compiled):
+                pass
+
+
 def test_merged_projections_are_those_side_by_side():
     torch.manual_seed(0)
     layers = [nn.Linear(3, width, bias=bias) for width, bias in ((2, False), (4, False))]

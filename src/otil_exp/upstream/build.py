@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+import torch
 from diffusers import UNet2DConditionModel
 
 from otil_exp.config import (
@@ -104,6 +105,8 @@ def build_unet(
     with ExitStack() as undo:
         undo.enter_context(applied(*_patches(exact, gn_sync)))
         if choice.compiled:
+            # A process that performs many cells would come to the number of graphs that PyTorch keeps for one function.
+            undo.callback(torch.compiler.reset)
             together = parallelism is Parallelism.patch
             last = math.inf if sync_mode is SyncMode.full_sync else warmup_steps
             layers: StepLayers = SlicedLayers(
