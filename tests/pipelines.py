@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import distributed as dist
 
@@ -23,23 +24,33 @@ class Result:
 
     latents: torch.Tensor
     steps: list[StepTrace]
+    image: np.ndarray | None
+    """None where the picture was not decoded."""
 
 
 def run_pipelines(
-    configs: list[ExperimentConfig], prompt: str, seed: int = 0, timeout: float = 240
+    configs: list[ExperimentConfig], prompt: str, seed: int = 0, timeout: float = 240, decode: bool = False
 ) -> list[list[Result]]:
     """One picture for each config, all of one topology; results by config, then by rank."""
     effectives = [effective(config) for config in configs]
     (topology,) = {(e.topology.world_size, e.topology.split_batch) for e in effectives}
     if topology[0] == 1:
         ranks = t.single_rank(torch.device("cpu"))
-        return [[_picture(config, ranks, prompt, seed)] for config in effectives]
-    by_rank = run_ranks(topology[0], _on_rank, _free_port(), topology, effectives, prompt, seed, timeout=timeout)
+        return [[_picture(config, ranks, prompt, seed, decode)] for config in effectives]
+    by_rank = run_ranks(
+        topology[0], _on_rank, _free_port(), topology, effectives, prompt, seed, decode, timeout=timeout
+    )
     return [list(results) for results in zip(*by_rank, strict=True)]
 
 
 def _on_rank(
-    rank: int, port: str, topology: tuple[int, bool], configs: list[ExperimentConfig], prompt: str, seed: int
+    rank: int,
+    port: str,
+    topology: tuple[int, bool],
+    configs: list[ExperimentConfig],
+    prompt: str,
+    seed: int,
+    decode: bool,
 ) -> list[Result]:
     world_size, split_batch = topology
     dist.destroy_process_group()  # the harness made one; a run makes its own
@@ -47,15 +58,15 @@ def _on_rank(
         RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
     )
     ranks = t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
-    results = [_picture(config, ranks, prompt, seed) for config in configs]
+    results = [_picture(config, ranks, prompt, seed, decode) for config in configs]
     t.leave()
     return results
 
 
-def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int) -> Result:
+def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int, decode: bool) -> Result:
     with build_pipeline(config, ranks) as pipeline:
-        generated = pipeline(prompt, seed, decode=False)
-    return Result(latents=generated.latents, steps=generated.steps)
+        generated = pipeline(prompt, seed, decode=decode and pipeline.decodes)
+    return Result(latents=generated.latents, steps=generated.steps, image=generated.image)
 
 
 def _free_port() -> str:

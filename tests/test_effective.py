@@ -115,3 +115,12 @@ def test_a_model_that_is_not_here_is_refused(
                 "device=cpu", "model=sdxl", "model.dtype=float32", "model.variant=null", f"model.source={tmp_path}"
             )
         )
+
+
+def test_a_decoder_is_cut_only_where_pictures_are_decoded_by_several_ranks(typed: Typed) -> None:
+    def cut(*overrides: str) -> bool:
+        return effective(typed("preset=otil", "engine.sliced_decode=true", *overrides)).engine.sliced_decode
+
+    assert cut("topology=4gpu_split")
+    assert not cut("topology=1gpu")
+    assert not cut("topology=4gpu_split", "mode=benchmark")

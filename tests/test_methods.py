@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 
@@ -157,3 +158,13 @@ def test_methods_leave_the_reference_in_the_order_of_what_they_exchange(typed: T
     configs = [typed(f"preset={preset}", "topology=4gpu_nosplit", "refresh=never", *steps) for preset in presets]
     distances = [distance(results, reference.latents) for results in run_pipelines(configs, prompt)]
     assert distances == sorted(distances)
+
+
+@pytest.mark.ranks
+def test_a_decoder_cut_over_the_ranks_gives_the_same_picture(typed: Typed) -> None:
+    """Three ranks, of which one has neighbours on both sides; float32, values in [0, 1]."""
+    size = ("height=192", "width=128", "topology=3gpu_nosplit", "preset=balanced", *SHORT)
+    configs = [typed(*size, f"engine.sliced_decode={cut}") for cut in ("false", "true")]
+    whole, cut = run_pipelines(configs, VASE, decode=True)
+    for result in cut:
+        assert np.abs(result.image - whole[0].image).max() <= 1e-4

@@ -39,6 +39,18 @@ MISTAKES = [
     (["preset=balanced", "preset.cfg_repair=true"], "preset.cfg_repair=false"),
     (["preset=distrifusion", "preset.gn_sync=true"], "or sync_gn for"),
     (["preset=distrifusion", "preset.gn_sync=fused"], "or sync_gn for"),
+    # columns are cut, and the decoder would cut 40 latent rows over 6 ranks
+    (
+        [
+            "engine.sliced_decode=true",
+            "height=320",
+            "topology=6gpu_nosplit",
+            "preset=naive_patch",
+            "preset.split_scheme=col",
+            "width=384",
+        ],
+        "use height=288 or engine.sliced_decode=false",
+    ),
     (["preset.gn_sync=exact"], "use true (exact), fused (one collective a step) or false"),
     (["preset.transmit.score=loudness"], "cosine"),
     (["preset.transmit.score=round_robin", "preset.transmit.polling=false"], "preset.transmit.polling=true"),

@@ -369,6 +369,9 @@ class EngineConfig:
     name: Engine = Engine.eager
     """eager, cuda_graph or compiled."""
 
+    sliced_decode: bool = False
+    """Whether the VAE decodes a slice a rank, exactly, instead of the whole picture on rank 0."""
+
 
 @dataclass
 class MetricsConfig:

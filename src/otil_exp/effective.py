@@ -61,6 +61,7 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
         k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if selects else 0),
         codec=config.codec if silent and preset.noise_gather else CodecConfig(),
         device=_effective_device(config.device, topology.world_size),
+        engine=replace(config.engine, sliced_decode=config.engine.sliced_decode and _decodes_together(config)),
         benchmark=config.benchmark if config.mode is Mode.benchmark else BenchmarkConfig(),
     )
 
@@ -93,6 +94,11 @@ def _effective_stale(preset: PresetConfig, slices: int) -> PresetConfig:
     if preset.stale is None or not layers or slices == 1:
         return replace(preset, stale=None, stale_layers=[])
     return replace(preset, stale_layers=layers)
+
+
+def _decodes_together(config: ExperimentConfig) -> bool:
+    """Whether there are pictures to decode, and ranks to share the work."""
+    return config.mode is Mode.generate and topology_of(config).world_size > 1
 
 
 def _effective_device(device: DeviceConfig, world_size: int) -> DeviceConfig:

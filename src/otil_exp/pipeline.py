@@ -20,7 +20,7 @@ from otil_exp.exchange import Codec, ContextExchange, LatentExchange, Selection,
 from otil_exp.loading import Models
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
-from otil_exp.upstream import MakeContextExchange, build_unet
+from otil_exp.upstream import MakeContextExchange, build_unet, sliced_vae
 from otil_exp.validate import grid_of
 
 
@@ -86,7 +86,14 @@ class RankPipeline:
             repair=repair_pair,
         )
         self.pipeline.unet = self.unet
+        if config.engine.sliced_decode:
+            self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
         self._prepare()
+
+    @property
+    def decodes(self) -> bool:
+        """Whether this rank has to decode for rank 0 to have the picture."""
+        return self.ranks.is_main or self.config.engine.sliced_decode
 
     def __enter__(self) -> RankPipeline:
         return self

@@ -46,6 +46,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_steps(config)
     _check_size(config, topology)
     _check_blocks(config, topology)
+    _check_decode(config, topology)
     _check_tensor(config, topology)
     _check_device(config, topology)
     check_metrics(config.metrics)
@@ -231,6 +232,20 @@ def _check_size(config: ExperimentConfig, topology: Topology) -> None:
         below, above = value // unit * unit, (value // unit + 1) * unit
         near = f"{name}={max(above, unit)}" if below <= 0 else f"{name}={below} or {name}={above}"
         _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
+
+
+def _check_decode(config: ExperimentConfig, topology: Topology) -> None:
+    unit = VAE_FACTOR * topology.world_size
+    below = config.height // unit * unit
+    _refuse(
+        [
+            (
+                config.engine.sliced_decode and config.height % unit != 0,
+                f"engine.sliced_decode=true with height={config.height}: it does not divide over {topology.world_size} "
+                f"ranks (needs a multiple of {unit}): use height={max(below, unit)} or engine.sliced_decode=false",
+            )
+        ]
+    )
 
 
 def _check_blocks(config: ExperimentConfig, topology: Topology) -> None:

@@ -5,7 +5,7 @@ import torch
 from places import place, place_without_peers
 from torch import nn
 from torch._dynamo.utils import counters
-from trajectories import TIMESTEPS, patch_traffic, pictures, plain, prepared
+from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
 
 from otil_exp.config import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
 from otil_exp.upstream.sliced import graph
@@ -65,40 +65,44 @@ def test_merged_projections_are_those_side_by_side():
 
 
 def work(rank):
-    """Distrifuser's layers, and ours without a compiler; one method through a compiler that makes no C++."""
-    ranks, compiler = place(rank, split_batch=False), torch.compile
+    """Distrifuser's layers and ours, these without a compiler."""
+    torch.compile = lambda unet, **_: unet
+    ranks = place(rank, split_batch=False)
     settings = {"inputs": tiny_inputs(**INPUTS), "parallelism": Parallelism.patch, **REFRESH}
     silent = settings | {"sync_mode": SyncMode.no_sync}
     result = {}
-    torch.compile = lambda unet, **_: unet
     for gn_sync in GnSync:
         for engine in (Engine.eager, Engine.compiled):
             result[gn_sync, engine] = pictures(ranks, gn_sync=gn_sync, engine=engine, **silent)[0]
     result["full_sync"] = pictures(ranks, engine=Engine.compiled, sync_mode=SyncMode.full_sync, **settings)[0]
     naive = {"parallelism": Parallelism.naive_patch, "split_scheme": SplitScheme.row, "inputs": settings["inputs"]}
     result["naive"] = [pictures(ranks, engine=engine, **naive)[0] for engine in (Engine.eager, Engine.compiled)]
-    torch.compile = compiler
     del silent["parallelism"]
-    graph.BACKEND = "eager"
-    for engine in (Engine.eager, Engine.compiled):
-        result["traffic", engine] = patch_traffic(ranks, gn_sync=GnSync.exact, engine=engine, **silent)
-    with prepared(
-        ranks, gn_sync=GnSync.fused, engine=Engine.compiled, parallelism=Parallelism.patch, **silent
-    ) as ready:
+    result["fused traffic"] = patch_traffic(ranks, gn_sync=GnSync.fused, engine=Engine.compiled, **silent)
+    return result
+
+
+def compiled_work(rank):
+    """GroupNorm exact: collectives in both graphs."""
+    graph.BACKEND = "aot_eager"
+    ranks = place(rank, split_batch=False)
+    silent = {"sync_mode": SyncMode.no_sync, "gn_sync": GnSync.exact, "inputs": tiny_inputs(**INPUTS), **REFRESH}
+    pictures_of = {"eager": patch_picture(ranks, **silent)}
+    traffic_of = {"eager": patch_traffic(ranks, **silent)}
+    silent["inputs"] = tiny_inputs(**INPUTS)
+    with prepared(ranks, engine=Engine.compiled, parallelism=Parallelism.patch, **silent) as ready:
         made = graphs()
-        result["compiled"] = list(ready.picture())
+        pictures_of["compiled"] = list(ready.picture())
         ready.inputs.update(tiny_inputs(**INPUTS, seed=8))
-        list(ready.picture())
-        result["new graphs"] = graphs() - made
         with ready.traffic.installed():
             ready.traffic.take()
-            result["fused traffic"] = [ready.traffic.take().collectives for _ in ready.picture()]
-    return result
+            traffic_of["compiled"] = [ready.traffic.take() for _ in ready.picture()]
+        return pictures_of, traffic_of, graphs() - made
 
 
 @pytest.fixture(scope="module")
 def made():
-    return run_ranks(RANKS, work, timeout=500)
+    return run_ranks(RANKS, work, timeout=280)
 
 
 @pytest.mark.ranks
@@ -130,23 +134,19 @@ def test_naive_patch_needs_nothing_of_the_other_slices(made):
 
 
 @pytest.mark.ranks
-def test_a_compiled_picture_is_the_same_and_no_step_prompt_or_picture_makes_a_new_graph(made):
-    for rank in made:
-        assert worst(rank["compiled"], rank[GnSync.fused, Engine.compiled]) <= 1e-5
-        assert rank["new graphs"] == 0
-
-
-@pytest.mark.ranks
-def test_collectives_inside_a_graph_are_counted_as_those_of_the_layers(made):
-    for rank in made:
-        assert rank["traffic", Engine.compiled] == rank["traffic", Engine.eager]
+def test_compiled_ranks_make_the_same_picture_count_the_same_traffic_and_never_compile_again():
+    """Over steps, prompts and pictures; the second picture has another latent and another text."""
+    for pictures_of, traffic_of, new_graphs in run_ranks(2, compiled_work, timeout=280):
+        assert worst(pictures_of["compiled"], pictures_of["eager"]) <= 1e-5
+        assert traffic_of["compiled"] == traffic_of["eager"]
+        assert new_graphs == 0
 
 
 @pytest.mark.ranks
 def test_fused_statistics_take_one_collective_a_silent_step(made):
     """Beside it, a step has the gather of the noise prediction."""
     assert len(made[0]["fused traffic"]) == len(TIMESTEPS)
-    assert [made[0]["fused traffic"][step] for step in (1, 2, 4)] == [2, 2, 2]
+    assert [made[0]["fused traffic"][step].collectives for step in (1, 2, 4)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
     with _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
-            generated = pipeline(prompt.text, prompt.seed, decode=pipeline.ranks.is_main, on_step=bar.step)
+            generated = pipeline(prompt.text, prompt.seed, decode=pipeline.decodes, on_step=bar.step)
             new = gather_rows(pipeline, prompt.index, generated)
             rows += new
             if pipeline.ranks.is_main:

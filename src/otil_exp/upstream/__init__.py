@@ -2,6 +2,7 @@
 
 from otil_exp.upstream.build import build_unet
 from otil_exp.upstream.context import MakeContextExchange
+from otil_exp.upstream.sliced.decoder import sliced_vae
 from otil_exp.upstream.unet import RankUNet
 
-__all__ = ["MakeContextExchange", "RankUNet", "build_unet"]
+__all__ = ["MakeContextExchange", "RankUNet", "build_unet", "sliced_vae"]

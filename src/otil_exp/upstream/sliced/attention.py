@@ -10,6 +10,8 @@ from diffusers.models.attention_processor import Attention
 from torch import nn
 from torch.nn import functional as F
 
+from otil_exp.config import GnSync
+from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.upstream.sliced.layer import SlicedLayer
 from otil_exp.upstream.sliced.slices import Slices
 
@@ -22,7 +24,6 @@ class SelfAttention(SlicedLayer):
 
     def __init__(self, attention: Attention, slices: Slices) -> None:
         super().__init__()
-        _check(attention)
         self.to_qkv = merged([attention.to_q, attention.to_k, attention.to_v])
         self.to_out, self._heads, self._slices = attention.to_out, attention.heads, slices
 
@@ -45,7 +46,6 @@ class CrossAttention(SlicedLayer):
 
     def __init__(self, attention: Attention, slices: Slices) -> None:
         super().__init__()
-        _check(attention)
         self.to_q, self.to_kv = attention.to_q, merged([attention.to_k, attention.to_v])
         self.to_out, self._heads, self._slices = attention.to_out, attention.heads, slices
 
@@ -58,6 +58,21 @@ class CrossAttention(SlicedLayer):
                 self._keep("text", self.to_kv(encoder_hidden_states))
             text = self.text
         return _attended(self.to_q(hidden_states), text, self._heads, self.to_out)
+
+
+class PictureAttention(nn.Module):
+    """Attention of a VAE: from every pixel to every pixel of all slices, normalised over all of them."""
+
+    def __init__(self, attention: Attention, slices: Slices) -> None:
+        super().__init__()
+        self.norm = SlicedGroupNorm(attention.group_norm, slices, GnSync.off)
+        self.attention = SelfAttention(attention, slices)
+
+    def forward(self, hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
+        """hidden_states: (n, C, h, w). Returns the same shape."""
+        tokens = self.norm(hidden_states).flatten(2).transpose(1, 2)
+        found: torch.Tensor = self.attention(tokens)
+        return hidden_states + found.transpose(1, 2).unflatten(2, hidden_states.shape[2:])
 
 
 def merged(layers: Sequence[nn.Linear]) -> nn.Linear:
@@ -79,10 +94,3 @@ def _attended(query: torch.Tensor, key_value: torch.Tensor, heads: int, to_out: 
     found = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
     result: torch.Tensor = to_out[0](found)
     return result
-
-
-def _check(attention: Attention) -> None:
-    """What SDXL's transformer blocks have, and nothing else."""
-    extras = (attention.group_norm, attention.spatial_norm, attention.norm_q, attention.norm_cross)
-    assert all(extra is None for extra in extras)
-    assert (attention.residual_connection, attention.rescale_output_factor) == (False, 1)

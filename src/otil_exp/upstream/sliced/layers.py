@@ -45,7 +45,8 @@ class SlicedLayers:
         self.unet = unet.requires_grad_(False)
         self._ranks, self._traffic = ranks, traffic
         self._gn_sync, self._last_synchronous = gn_sync, last_synchronous
-        slices = Slices(ranks, together=together)
+        index, count = (ranks.slice_index, ranks.topology.slices) if together else (0, 1)
+        slices = Slices(index=index, count=count, group=ranks.batch_group, device=ranks.device)
         self._slices = slices.count
         slice_layers(unet, slices, gn_sync)
         # The layout that half precision kernels of cuDNN want; Inductor would convert the weights at every call.

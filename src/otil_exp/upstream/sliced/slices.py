@@ -5,23 +5,20 @@ from __future__ import annotations
 import torch
 from torch import distributed as dist
 
-from otil_exp.topology import RankContext
-
 
 class Slices:
     """The slices of one batch half. Positions are tensors, so that the graphs of all ranks are the same."""
 
-    def __init__(self, ranks: RankContext, *, together: bool) -> None:
-        """together: whether the slices are parts of one picture; else each is a picture of its own."""
-        index, self.count = (ranks.slice_index, ranks.topology.slices) if together else (0, 1)
-        self._group = ranks.batch_group
+    def __init__(self, *, index: int, count: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
+        """index: this rank's, from the top. group: the ranks of the slices, in their order; None: the default group."""
+        self.index, self.count, self._group = index, count, group
         if self.count > 1:
-            group = ranks.batch_group or dist.group.WORLD
-            assert group is not None, "slices of one picture are in a process group"
-            self._name = group.group_name
+            members = group or dist.group.WORLD
+            assert members is not None, "slices of one picture are in a process group"
+            self._name = members.group_name
 
         def positions(*values: int) -> torch.Tensor:
-            return torch.tensor(values, device=ranks.device)
+            return torch.tensor(values, device=device)
 
         self.own = positions(index)
         """(1,)"""

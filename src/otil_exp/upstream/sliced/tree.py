@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
 from otil_exp.config import GnSync
-from otil_exp.upstream.sliced.attention import CrossAttention, SelfAttention
+from otil_exp.upstream.sliced.attention import CrossAttention, PictureAttention, SelfAttention
 from otil_exp.upstream.sliced.conv import FirstConv, SlicedConv
 from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.upstream.sliced.layer import SlicedLayer
@@ -23,6 +24,10 @@ def slice_layers(unet: nn.Module, slices: Slices, gn_sync: GnSync) -> None:
     """
 
     def sliced(name: str, layer: nn.Module) -> nn.Module | None:
+        if isinstance(layer, Attention):
+            _check(layer)
+        if isinstance(layer, Attention) and layer.group_norm is not None:  # of a VAE
+            return PictureAttention(layer, slices)
         if isinstance(layer, Attention):
             return (SelfAttention if name == "attn1" else CrossAttention)(layer, slices)
         if slices.count == 1:
@@ -43,10 +48,24 @@ def _replace(module: nn.Module, replacement: Callable[[str, nn.Module], nn.Modul
             setattr(module, name, instead)
 
 
-def silent_copy(module: nn.Module) -> nn.Module:
-    """The same modules with the same weights and context, whose sliced layers exchange nothing."""
+def shared_copy(module: Any) -> Any:
+    """Modules of their own over the same weights and context."""
     twin = copy.copy(module)
-    twin._modules = {name: child and silent_copy(child) for name, child in module._modules.items()}
-    if isinstance(twin, SlicedLayer):
-        twin.synchronous = False
+    twin._modules = {name: child and shared_copy(child) for name, child in module._modules.items()}
     return twin
+
+
+def silent_copy(module: nn.Module) -> nn.Module:
+    """The same modules, whose sliced layers exchange nothing."""
+    twin: nn.Module = shared_copy(module)
+    for layer in twin.modules():
+        if isinstance(layer, SlicedLayer):
+            layer.synchronous = False
+    return twin
+
+
+def _check(attention: Attention) -> None:
+    """What SDXL's transformer blocks have, and its VAE, which adds what it found itself."""
+    assert all(extra is None for extra in (attention.spatial_norm, attention.norm_q, attention.norm_cross))
+    assert attention.rescale_output_factor == 1
+    assert attention.residual_connection == (attention.group_norm is not None)
