@@ -86,14 +86,14 @@ def compiled_work(rank):
     """GroupNorm exact: collectives in both graphs."""
     graph.BACKEND = "aot_eager"
     ranks = place(rank, split_batch=False)
-    silent = {"sync_mode": SyncMode.no_sync, "gn_sync": GnSync.exact, "inputs": tiny_inputs(**INPUTS), **REFRESH}
+    silent = {"sync_mode": SyncMode.no_sync, "gn_sync": GnSync.exact, "inputs": tiny_inputs(), **REFRESH}
     pictures_of = {"eager": patch_picture(ranks, **silent)}
     traffic_of = {"eager": patch_traffic(ranks, **silent)}
-    silent["inputs"] = tiny_inputs(**INPUTS)
+    silent["inputs"] = tiny_inputs()
     with prepared(ranks, engine=Engine.compiled, parallelism=Parallelism.patch, **silent) as ready:
         made = graphs()
         pictures_of["compiled"] = list(ready.picture())
-        ready.inputs.update(tiny_inputs(**INPUTS, seed=8))
+        ready.inputs.update(tiny_inputs(seed=8))
         with ready.traffic.installed():
             ready.traffic.take()
             traffic_of["compiled"] = [ready.traffic.take() for _ in ready.picture()]
