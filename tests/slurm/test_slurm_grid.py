@@ -115,7 +115,7 @@ def test_without_waiting_the_command_returns_and_typed_again_takes_the_jobs_up(
 
 
 def is_pending(cluster: Cluster, job: str) -> bool:
-    return any(line.startswith(f"{job} PENDING") for line in cluster.queue())
+    return f"{job} PENDING t" in cluster.queue()  # named after the grid
 
 
 def interrupted_while_waiting(cluster: Cluster, job: str, *arguments: str) -> tuple[int, str]:

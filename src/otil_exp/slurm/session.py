@@ -17,7 +17,10 @@ from otil_exp.slurm.watch import wait_for
 
 def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, console: Console) -> str | None:
     """Run a checked grid; returns what is wrong, in the words for the user, or None."""
-    submission = submit(members, settings, grid_folder.absolute())
+    try:
+        submission = submit(members, settings, grid_folder.absolute())
+    except QueueError as error:
+        return f"nothing was submitted: Slurm does not answer ({error})"
     _announce(submission, console)
     failures = dict(submission.refused)
     ids = " ".join(job.job_id for job in submission.jobs)

@@ -13,6 +13,9 @@ class SlurmSettings(SlurmQueueConf):
 
     _target_: str = "hydra_plugins.otil_exp_launcher.slurm.SlurmLauncher"
 
+    name: str = "${name}"
+    """Name of the jobs; the grid's by default."""
+
     ranks_per_node: int = 8
     """Most ranks that a node takes, such as its number of GPUs; a topology of more ranks gets more nodes."""
 

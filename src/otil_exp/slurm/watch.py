@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.status import Status
 
 from otil_exp.cell import Cell
 from otil_exp.run.failure import note_interruption
@@ -32,7 +30,7 @@ def wait_for(jobs: Sequence[Submitted], console: Console, settings: SlurmSetting
     waiting = {job.job_id: job for job in jobs}
     answered = time.monotonic()
     total = sum(len(job.members) for job in jobs)
-    with _progress_line(console) as line:
+    with console.status("waiting for Slurm") as line:  # shown on terminals only; what ends is printed everywhere
         while waiting:
             try:
                 found = states(waiting)
@@ -41,7 +39,8 @@ def wait_for(jobs: Sequence[Submitted], console: Console, settings: SlurmSetting
                 if time.monotonic() - answered > SILENCE_S:
                     raise
                 line.update(f"Slurm does not answer ({error}); asking again")
-                found = {}
+                time.sleep(settings.poll_s)
+                continue
             for job_id, state in found.items():
                 if state not in UNDER_WAY:
                     _take_in(waiting.pop(job_id), state, failures, settings, console)
@@ -49,13 +48,6 @@ def wait_for(jobs: Sequence[Submitted], console: Console, settings: SlurmSetting
             if waiting:
                 time.sleep(settings.poll_s)
     return failures
-
-
-@contextmanager
-def _progress_line(console: Console) -> Iterator[Status]:
-    """A line that is renewed on a terminal, and silence elsewhere: what ends is printed anyway."""
-    with console.status("waiting for Slurm") as line:
-        yield line
 
 
 def _how_far(total: int, waiting: dict[str, Submitted], found: dict[str, str], failures: dict[str, str]) -> str:
