@@ -309,7 +309,7 @@ def _host_syncs(run: Any) -> int:
         torch.cuda.set_sync_debug_mode("warn")
         run()
         torch.cuda.set_sync_debug_mode("default")
-    return sum("synchronizing" in str(warning.message) for warning in caught)
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
 
 def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float]:
