@@ -13,7 +13,7 @@ from otil_exp.cell import Cell, prepare
 from otil_exp.config import register_schema
 
 EXPERIMENTS = (
-    *("methods", "budget", "codec", "score", "overlap"),
+    *("methods", "budget", "halos", "every", "codec", "score", "overlap"),
     *("tensor", "refresh", "block_size", "polling", "warmup"),
 )
 

@@ -24,6 +24,8 @@ from matplotlib import pyplot as plt
 
 FLAT_FIELD = "05"
 CONTEXT, LATENT = "otil_context", "otil"
+EXACT = ("preset=tensor",)
+"""One process but for rounding: far above the plot."""
 HEAD = (
     *("choice", "PSNR dB", "to distrifusion, dB", f"prompt {FLAT_FIELD}, dB"),
     *("EffNet distance", "seam step, levels", "kB/step", "of distrifusion's"),
@@ -105,9 +107,14 @@ def spread(values: list[float], signed: bool = False) -> str:
 
 def plot(grid: dict[str, Runs], path: Path) -> None:
     """PSNR against bytes a step, over the prompts that all have: budgets as a line, the rest as points."""
-    shown = grid["methods"] | {
-        text: run for name in ("codec", "refresh") for text, run in grid[name].items() if "none" not in text
+    varied = {
+        text.replace(f"preset={CONTEXT}, ", "").replace(", codec=none", ""): run
+        for name in ("halos", "codec", "refresh")
+        for text, run in grid[name].items()
+        if text.startswith(f"preset={CONTEXT},") and ("chosen" not in text and "codec=none" not in text.split(", ")[1])
     }
+    shown = {text: run for text, run in grid["methods"].items() if text not in EXACT} | varied
+    shown = {text: run for text, run in shown.items() if "never" not in text and text != f"preset={CONTEXT}"}
     every = [*shown.values(), *grid["budget"].values()]
     prompts = set.intersection(*(set(run.psnr) for run in every))
 
@@ -120,8 +127,6 @@ def plot(grid: dict[str, Runs], path: Path) -> None:
         if len(line) > 1:
             axes.plot(*zip(*line, strict=True), "o-", color=colour, label=f"{preset}: k/K from 1/16 to 1")
     for text, run in shown.items():
-        if text == f"preset={CONTEXT}" or "never" in text:
-            continue
         axes.plot(*place(run), "kx", markersize=5)
         label = text.replace("preset=", "").replace("k.budget=", "k/K=").replace("inf", "1")
         axes.annotate(label, place(run), fontsize=6, xytext=(3, 3), textcoords="offset points")
