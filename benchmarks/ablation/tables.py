@@ -126,10 +126,12 @@ def plot(grid: dict[str, Runs], path: Path) -> None:
         line = [place(run) for text, run in grid["budget"].items() if text.startswith(f"preset={preset},")]
         if len(line) > 1:
             axes.plot(*zip(*line, strict=True), "o-", color=colour, label=f"{preset}: k/K from 1/16 to 1")
-    for text, run in shown.items():
+    for position, (text, run) in enumerate(shown.items()):
         axes.plot(*place(run), "kx", markersize=5)
         label = text.replace("preset=", "").replace("k.budget=", "k/K=").replace("inf", "1")
-        axes.annotate(label, place(run), fontsize=6, xytext=(3, 3), textcoords="offset points")
+        axes.annotate(
+            label, place(run), fontsize=6, xytext=(4, (4, -8, 12, -16)[position % 4]), textcoords="offset points"
+        )
     axes.set_xscale("log")
     axes.set(xlabel="kB a rank sends a step after warm-up (float32)", ylabel="PSNR to one process, dB")
     axes.set_title(f"shapes, 4 slices, 50 steps, prompts {', '.join(sorted(prompts))}", fontsize=9)
