@@ -96,7 +96,7 @@ def test_ranks_that_share_a_gpu_share_a_node(composed: Compose) -> None:
         ({"cpus_per_gpu": 4}, "use hydra.launcher.cpus_per_task=N"),
         ({"gres": "gpu:l40s:4"}, "hydra.launcher.gpu_type=TYPE"),
         ({"pack": 0}, "use 1 or more"),
-        ({"timeout_min": 2}, "signal_delay_s=120 .* use less than 120"),
+        ({"timeout_min": 2}, "signal_delay_s=120 .* use a timeout_min above 3"),
     ],
 )
 def test_settings_that_no_cell_can_use_are_refused(settings: dict[str, object], sentence: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from io import StringIO
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from composing import Compose
 from otil_exp.grid import Member, check_grid
 from otil_exp.run.failure import note_failure
 from otil_exp.slurm import watch
+from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import QueueError
 from otil_exp.slurm.settings import SlurmSettings
 from otil_exp.slurm.submit import Ledger, Submitted
@@ -28,9 +31,15 @@ def settings(tmp_path: Path) -> SlurmSettings:
     return SlurmSettings(submitit_folder=str(tmp_path / "%j"), poll_s=0.01)
 
 
+@pytest.fixture(autouse=True)
+def no_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "reasons", lambda jobs: {})
+
+
 def wait(member: Member, tmp_path: Path) -> tuple[dict[str, str], str]:
     console = Console(file=StringIO(), width=500)
-    failures = wait_for([Submitted("7", [member], "2026-01-01T00:00:00+00:00")], console, settings(tmp_path))
+    failures: dict[str, str] = {}
+    wait_for([Submitted("7", [member], "2026-01-01T00:00:00+00:00")], console, settings(tmp_path), failures)
     assert isinstance(console.file, StringIO)
     return failures, console.file.getvalue()
 
@@ -45,10 +54,34 @@ def test_a_job_that_slurm_ended_is_a_failure_that_can_go_on(
     (tmp_path / "7" / "7_0_log.err").write_text("slurmstepd: error: what it said\n")
     failures, said = wait(member, tmp_path)
     [why] = failures.values()
-    assert why.startswith(f"job 7 ended as {state}\n")
+    assert why.startswith(f"job 7 ended as {state}: its last words were\n")
     assert "what it said" in why
     assert f"failed: job 7 ended as {state}" in said
     assert member.cell.folder.record["status"] == "preempted"
+
+
+def test_the_error_of_a_job_comes_before_its_traceback(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "states", lambda jobs: dict.fromkeys(jobs, "FAILED"))
+    assert "killed; the same command goes on" in str(wait(member, tmp_path)[0])
+    (tmp_path / "7").mkdir()
+    log = "Traceback (most recent call last):\n  File ...\nRuntimeError: use a longer limit\nsrun: sending SIGCONT\n"
+    (tmp_path / "7" / "7_0_log.err").write_text(log)
+    assert "job 7 ended as FAILED: use a longer limit\nTraceback" in next(iter(wait(member, tmp_path)[0].values()))
+
+
+def test_a_job_that_can_never_start_is_not_waited_for(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["PartitionTimeLimit", "Priority", "PartitionTimeLimit", "PartitionTimeLimit"])
+    monkeypatch.setattr(watch, "states", lambda jobs: dict.fromkeys(jobs, "PENDING"))
+    monkeypatch.setattr(watch, "reasons", lambda jobs: dict.fromkeys(jobs, next(answers)))
+    monkeypatch.setattr(watch, "STUCK_S", 0.005)  # longer than one look, shorter than the pause between two
+    [why] = wait(member, tmp_path)[0].values()
+    assert "PartitionTimeLimit" in why
+    assert "scancel 7" in why
+    assert list(answers) == []
 
 
 def test_a_failure_of_an_earlier_job_is_not_taken_for_this_one(
@@ -89,3 +122,15 @@ def test_the_ledger_knows_which_cells_are_in_the_queue(
     for state, found in (("PENDING", ["21_0"]), ("RUNNING", ["21_0"]), ("COMPLETED", []), ("GONE", [])):
         monkeypatch.setattr("otil_exp.slurm.submit.states", lambda jobs, state=state: dict.fromkeys(jobs, state))
         assert [job.job_id for job in Ledger(path).under_way([member])] == found
+
+
+def test_ctrl_c_waits_until_what_was_submitted_is_noted(capfd: pytest.CaptureFixture[str]) -> None:
+    noted = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        started = subprocess.run(["sh", "-c", "kill -INT $$; echo lived"], check=False)
+        noted.append(started.returncode)
+    assert noted == [0]
+    assert "lived" in capfd.readouterr().out
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -100,8 +100,8 @@ class Allocation:
         """Requeue this job. Raises RuntimeError, so that it fails, where that would lead nowhere."""
         if at_limit and not progress:
             raise RuntimeError(
-                f"in {self.timeout_min} minutes not one picture was finished, so the job is not started again: use a "
-                "longer hydra.launcher.timeout_min"
+                f"not one picture was finished in timeout_min={self.timeout_min}, so the job is not started again: use "
+                "a longer hydra.launcher.timeout_min"
             )
         if (restarts := int(os.environ.get("SLURM_RESTART_COUNT", 0))) >= self.max_requeues:
             raise RuntimeError(f"started again {restarts} times, as many as hydra.launcher.max_num_timeout allows")

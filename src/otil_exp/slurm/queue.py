@@ -25,6 +25,17 @@ UNDER_WAY = {
 GONE = "GONE"
 """State of a job that nobody remembers."""
 
+NEVER = {
+    "BadConstraints",
+    "DependencyNeverSatisfied",
+    "InvalidAccount",
+    "InvalidQOS",
+    "PartitionConfig",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+}
+"""Reasons (squeue(1), JOB REASON CODES) for which a job waits until somebody changes it or the cluster."""
+
 TIMEOUT_S = 60.0
 """Bound on every question to Slurm, in seconds."""
 
@@ -38,10 +49,16 @@ def states(job_ids: Iterable[str]) -> dict[str, str]:
     wanted = sorted(set(job_ids))
     if not wanted:
         return {}
-    found = _squeue(wanted)
+    found = _squeue(wanted, "all", "%T")
     if missing := [job for job in wanted if job not in found]:
         found |= _sacct(missing)
     return {job: found.get(job, GONE) for job in wanted}
+
+
+def reasons(job_ids: Iterable[str]) -> dict[str, str]:
+    """Slurm's word for why jobs wait, of those that do. Raises QueueError while slurmctld does not answer."""
+    wanted = sorted(set(job_ids))
+    return {job: why for job, why in _squeue(wanted, "PENDING", "%r").items() if job in wanted} if wanted else {}
 
 
 def cancel(job_ids: Iterable[str]) -> None:
@@ -49,9 +66,10 @@ def cancel(job_ids: Iterable[str]) -> None:
     subprocess.run(["scancel", "--quiet", *sorted(set(job_ids))], timeout=TIMEOUT_S, check=False)
 
 
-def _squeue(jobs: list[str]) -> dict[str, str]:
+def _squeue(jobs: list[str], of: str, column: str) -> dict[str, str]:
+    """One column of squeue's, for the jobs that are in a state."""
     masters = ",".join(sorted({job.split("_")[0] for job in jobs}))
-    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--jobs={masters}"]
+    command = ["squeue", "--noheader", "--array", f"--states={of}", f"--format=%i|{column}", f"--jobs={masters}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:

@@ -79,10 +79,11 @@ def check_settings(settings: SlurmSettings) -> None:
     ):
         if count < least:
             raise ValueError(f"hydra.launcher.{name}={count}: use {least} or more")
-    if settings.signal_delay_s >= 60 * settings.timeout_min:
+    if settings.signal_delay_s >= 60 * (settings.timeout_min - 1):
         raise ValueError(
             f"hydra.launcher.signal_delay_s={settings.signal_delay_s} with hydra.launcher.timeout_min="
-            f"{settings.timeout_min}: a job would never be told of its end; use less than {60 * settings.timeout_min}"
+            f"{settings.timeout_min}: Slurm may signal a minute early, so a job would have no time to work; use a "
+            f"timeout_min above {settings.signal_delay_s / 60 + 1:g}"
         )
 
 

@@ -11,43 +11,61 @@ from otil_exp.grid import Member
 from otil_exp.report.table import summary
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, submit
+from otil_exp.slurm.submit import Submission, is_reference, submit
 from otil_exp.slurm.watch import wait_for
 
 
 def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, console: Console) -> str | None:
     """Run a checked grid; returns what is wrong, in the words for the user, or None."""
+    submission, failures = Submission(), dict[str, str]()
     try:
-        submission = submit(members, settings, grid_folder.absolute())
+        submit(members, settings, grid_folder.absolute(), submission)
+        failures |= submission.refused
+        _announce(submission, members, console)
+        if settings.wait:
+            wait_for(submission.jobs, console, settings, failures)
     except QueueError as error:
-        return f"nothing was submitted: Slurm does not answer ({error})"
-    _announce(submission, console)
-    failures = dict(submission.refused)
-    ids = " ".join(job.job_id for job in submission.jobs)
-    if ids and not settings.wait:
+        if not submission.jobs:
+            return f"nothing was submitted: Slurm does not answer ({error})"
+        return f"Slurm does not answer ({error}); the jobs go on, and the same command waits for them again"
+    except KeyboardInterrupt:
+        _verdict(members, failures, console)
+        return _interrupted(submission, settings)
+    if submission.jobs and not settings.wait:
+        ids = _ids(submission)
         console.print(f"not waiting for them: the same command with hydra.launcher.wait=true does; scancel {ids}")
-    if settings.wait:
-        try:
-            failures |= wait_for(submission.jobs, console, settings)
-        except KeyboardInterrupt:
-            if not settings.cancel_on_interrupt:
-                return f"interrupted; the jobs go on, and the same command waits again (scancel {ids} ends them)"
-            cancel(job.job_id for job in submission.jobs)
-            return f"interrupted, and cancelled {ids}; the same command goes on with what is missing"
-        except QueueError as error:
-            return f"Slurm does not answer ({error}); the jobs go on, and the same command waits for them again"
     if settings.wait or not submission.jobs:
         console.print(summary([member.cell.folder for member in members]))
     return _verdict(members, failures, console)
 
 
-def _announce(submission: Submission, console: Console) -> None:
+def _ids(submission: Submission) -> str:
+    return " ".join(job.job_id for job in submission.jobs)
+
+
+def _interrupted(submission: Submission, settings: SlurmSettings) -> str:
+    """Leave the jobs to themselves, or cancel them; what is said of it."""
+    if not submission.jobs:
+        return "interrupted; nothing was submitted"
+    ids = _ids(submission)
+    if not settings.cancel_on_interrupt:
+        return f"interrupted; the jobs go on, and the same command waits again (scancel {ids} ends them)"
+    cancel(job.job_id for job in submission.jobs)
+    return f"interrupted, and cancelled {ids}; the same command goes on with what is missing"
+
+
+def _announce(submission: Submission, members: Sequence[Member], console: Console) -> None:
     for member in submission.done:
         console.print(f"{member.title}: done already, skipped ({member.cell.folder.path})", markup=False)
     for jobs, word in ((submission.under_way, "in the queue already as"), (submission.submitted, "submitted as")):
         for job in jobs:
             for member in job.members:
                 console.print(f"{member.title}: {word} job {job.job_id}", markup=False, highlight=False)
+    for member in members:
+        if (words := submission.refused.get(str(member.cell.folder.path))) is not None:
+            console.print(f"{member.title}: {words}", style="red", markup=False, highlight=False)
+            if is_reference(member):
+                console.print("  others that are compared with it run without: type the command again once it is done")
 
 
 def _verdict(members: Sequence[Member], failures: dict[str, str], console: Console) -> str | None:

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from otil_exp.grid import Member, packed
 from otil_exp.run.provenance import now
 from otil_exp.slurm.allocation import Allocation
+from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import UNDER_WAY, states
 from otil_exp.slurm.resources import Resources, resources_of
 from otil_exp.slurm.settings import SlurmSettings
@@ -60,17 +61,17 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Submission:
-    """What became of a grid."""
+    """What became of a grid; it fills while the grid is submitted."""
 
-    done: list[Member]
+    done: list[Member] = field(default_factory=list)
     """Finished and scored before: nothing to do."""
 
-    under_way: list[Submitted]
+    under_way: list[Submitted] = field(default_factory=list)
     """Submitted by an earlier command, and still in the queue."""
 
-    submitted: list[Submitted]
+    submitted: list[Submitted] = field(default_factory=list)
 
-    refused: dict[str, str]
+    refused: dict[str, str] = field(default_factory=dict)
     """Slurm's words for cells it did not take, by run folder."""
 
     @property
@@ -78,22 +79,23 @@ class Submission:
         return [*self.under_way, *self.submitted]
 
 
-def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path) -> Submission:
-    """Put a checked grid into the queue: what is done stays out, and so does what is in the queue already."""
+def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, submission: Submission) -> None:
+    """Put a checked grid into the queue: what is done stays out, and so does what is in the queue already.
+
+    submission: gets to know of every array as soon as Slurm has it, so that Ctrl-C between two loses none.
+    Raises QueueError while slurmctld does not answer.
+    """
     ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    done = [member for member in members if member.cell.settled]
+    submission.done.extend(member for member in members if member.cell.settled)
     left = [member for member in members if not member.cell.settled]
-    under_way = ledger.under_way(left)
-    known = {id(member) for job in under_way for member in job.members}
+    submission.under_way.extend(ledger.under_way(left))
+    known = {id(member) for job in submission.under_way for member in job.members}
     left = [member for member in left if id(member) not in known]
-    references = [member for member in left if _is_reference(member)]
-    others = [member for member in left if not _is_reference(member)]
-    submission = Submission(done=done, under_way=under_way, submitted=[], refused={})
-    _submit_arrays(references, settings, [], submission)
-    waited_for = [job.job_id for job in submission.jobs if any(map(_is_reference, job.members))]
-    _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission)
-    ledger.add(submission.submitted)
-    return submission
+    references = [member for member in left if is_reference(member)]
+    others = [member for member in left if not is_reference(member)]
+    _submit_arrays(references, settings, [], submission, ledger)
+    waited_for = [job.job_id for job in submission.jobs if any(map(is_reference, job.members))]
+    _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
 
 
 class Ledger:
@@ -127,19 +129,23 @@ class Ledger:
         beside.replace(self._path)
 
 
-def _is_reference(member: Member) -> bool:
+def is_reference(member: Member) -> bool:
+    """Whether others are compared with this cell."""
     return member.cell.effective.preset.name == "reference"
 
 
 def _submit_arrays(
-    members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission
+    members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission, ledger: Ledger
 ) -> None:
     """One array for all packs of equal resources; after: jobs that must have ended, however they did."""
     packs = [(_resources(pack[0], settings), pack) for pack in packed(members, settings.pack)]
     for resources, group in groupby(sorted(packs, key=lambda item: str(item[0])), key=lambda item: item[0]):
         alike = [pack for _, pack in group]
         for start in range(0, len(alike), LARGEST_ARRAY):
-            _submit_array(alike[start : start + LARGEST_ARRAY], resources, settings, after, submission)
+            with undisturbed():
+                jobs = _submit_array(alike[start : start + LARGEST_ARRAY], resources, settings, after, submission)
+                submission.submitted.extend(jobs)
+                ledger.add(jobs)
 
 
 def _resources(member: Member, settings: SlurmSettings) -> Resources:
@@ -154,7 +160,8 @@ def _submit_array(
     settings: SlurmSettings,
     after: list[str],
     submission: Submission,
-) -> None:
+) -> list[Submitted]:
+    """Submit one array; none, with Slurm's words in `submission`, where Slurm refuses it."""
     executor = _executor(resources, settings, after)
     allocations = [
         Allocation(
@@ -175,8 +182,8 @@ def _submit_array(
         for pack in packs:
             for member in pack:
                 submission.refused[str(member.cell.folder.path)] = f"Slurm did not take the job: {words}"
-        return
-    submission.submitted.extend(Submitted(job.job_id, pack, since) for job, pack in zip(jobs, packs, strict=True))
+        return []
+    return [Submitted(job.job_id, pack, since) for job, pack in zip(jobs, packs, strict=True)]
 
 
 def _executor(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
