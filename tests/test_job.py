@@ -35,5 +35,10 @@ def test_a_packed_cell_that_fails_costs_only_itself(tmp_path: Path) -> None:
     }
     assert records["balanced"]["failed_rank"] == 1
     assert "SIGKILL" in records["balanced"]["error"]
+    [failed] = [folder for folder in folders if folder.record["method"] == "balanced"]
+    log = failed.logs / "rank1.log"
+    assert records["balanced"]["error"].endswith(f"; see {log}")
+    assert str(log) in done.stdout.replace("\n", "")
+    assert f"begins balanced ({failed.path.name})" in log.read_text()
     for folder in folders:
         assert sorted(path.name for path in folder.logs.iterdir()) == ["rank0.log", "rank1.log"]

@@ -15,7 +15,7 @@ log = open_log(root / "a", 3)
 log.redirect_output()
 log_to(sys.stderr, 3)
 for folder in ("a", "b"):
-    continue_log(root / folder)
+    continue_log(root / folder, f"cell {folder}")
     print(f"printed in {folder}")
     logging.warning("logged in %s", folder)
     os.system(f"echo by a child in {folder}")
@@ -29,4 +29,5 @@ def test_prints_logs_and_children_change_files_together(tmp_path: Path) -> None:
         words = (tmp_path / folder / "rank3.log").read_text()
         for said in ("printed", "logged", "by a child"):
             assert words.count(f"{said} in {folder}") == 1
+        assert words.splitlines()[0].endswith(f"[rank 3] begins cell {folder}")
         assert f"in {'ab'.replace(folder, '')}" not in words

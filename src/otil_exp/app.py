@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import hydra
@@ -12,6 +13,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from otil_exp.config import register_schema
+
+RANK_0_SPEAKS_S = 10.0
+"""Seconds that rank 0 gets to say what all ranks found wrong: srun and torchrun end it when another one leaves."""
 
 
 class CellError(Exception):
@@ -34,7 +38,7 @@ def run_cell(composed: DictConfig) -> str:
 
     from otil_exp.cell import prepare
     from otil_exp.job import Job
-    from otil_exp.launch.environment import place_of
+    from otil_exp.launch.environment import WorldSizeError, place_of
     from otil_exp.report.table import summary
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
@@ -45,6 +49,11 @@ def run_cell(composed: DictConfig) -> str:
         try:
             cell = prepare(composed)
             job.run([cell], failures)
+        except WorldSizeError as error:
+            if not job.main:
+                time.sleep(RANK_0_SPEAKS_S)
+                sys.exit(1)
+            raise CellError(str(error)) from error
         except (ValueError, FileNotFoundError) as error:
             raise CellError(str(error)) from error
         if failures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
 from otil_exp.model_files import check_model
 from otil_exp.prompts import Prompt, load_prompts
-from otil_exp.run.folder import RunFolder
+from otil_exp.run.folder import RunFolder, make_writable
 from otil_exp.run.scores import is_scored
 from otil_exp.run.signature import signature
 from otil_exp.topology import resolve_device
@@ -51,7 +50,7 @@ class Cell:
 
 
 def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolve_device) -> Cell:
-    """Check a composed config and say where it runs.
+    """Check a composed config and say where it runs, in a folder that is made if need be.
 
     device_for: settles device= for a number of ranks, as `resolve_device` does for this machine.
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
@@ -66,17 +65,14 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     check_model(config.model)
     prompts = load_prompts(config.prompts, config.seed)
     what = effective(config)
-    folder = RunFolder(_grid_folder(config) / signature(what, prompts))
+    grid = Path(config.output_dir).expanduser().absolute() / config.name
+    make_writable(grid, "output_dir")
+    folder = RunFolder(grid / signature(what, prompts), planned=_planned(config, what))
     return Cell(composed=to_plain(config), effective=what, prompts=prompts, folder=folder)
 
 
-def _grid_folder(config: ExperimentConfig) -> Path:
-    """The folder of the grid, made if need be. Raises ValueError where it cannot be written to."""
-    path = Path(config.output_dir).expanduser().absolute() / config.name
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"output_dir={config.output_dir} cannot be written to ({error}): use another one") from error
-    if not os.access(path, os.W_OK):
-        raise ValueError(f"output_dir={config.output_dir}: {path} is read-only for you; use another one")
-    return path
+def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]:
+    """What a run folder will say of a cell, for tables in which it never began."""
+    topology = {"world_size": what.topology.world_size, "split_batch": what.topology.split_batch}
+    effective = {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period}
+    return {"method": what.preset.name, "topology": topology, "effective": effective, "config": to_plain(config)}

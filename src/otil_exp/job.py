@@ -45,6 +45,8 @@ class Job:
                     break
                 except RankFailure as failure:
                     failed = next((cell for cell in left if not cell.folder.finished), left[-1])
+                    if failure.log is not None:
+                        failure.log = failed.folder.logs / failure.log.name
                     failures[str(failed.folder.path)] = str(failure)
                     _note(failed, failure)
                     left = left[left.index(failed) + 1 :]
@@ -82,4 +84,4 @@ class Job:
 def _note(cell: Cell, failure: RankFailure) -> None:
     """Name the failure in the record; a full disk, which may be the failure itself, must not hide it."""
     with suppress(OSError):
-        note_failure(cell.folder, failure.rank, failure.message, failure.traceback)
+        note_failure(cell.folder, failure.rank, failure.reason, failure.traceback)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -17,13 +18,15 @@ class RankLog:
         self._redirected = False
         self.stream: TextIO = _open(log_dir, rank)
 
-    def continue_in(self, log_dir: Path) -> None:
-        """Go on in another folder: whoever holds the stream, or this process's stdout, writes there from now on."""
+    def continue_in(self, log_dir: Path, title: str) -> None:
+        """Go on in the folder of the run that begins: whoever holds the stream, or stdout, writes there from now on."""
         self.stream.flush()
         with _open(log_dir, self._rank) as file:
             os.dup2(file.fileno(), self.stream.fileno())
         if self._redirected:
             self.redirect_output()
+        # One write: of a rank that is killed this may be all there is to read.
+        self.stream.write(f"[{datetime.now():%F %T}][rank {self._rank}] begins {title}\n")
 
     def redirect_output(self) -> None:
         """Send this process's stdout and stderr, those of C and C++ code included, to the log.
@@ -48,10 +51,13 @@ def open_log(log_dir: Path, rank: int) -> RankLog:
     return _current
 
 
-def continue_log(log_dir: Path) -> None:
-    """Let this process's log, if it has one, go on in another folder."""
+def continue_log(log_dir: Path, title: str) -> None:
+    """Let this process's log, if it has one, go on in the folder of the run that begins.
+
+    title: the run in a line of its log.
+    """
     if _current is not None:
-        _current.continue_in(log_dir)
+        _current.continue_in(log_dir, title)
 
 
 def log_to(stream: TextIO, rank: int, level: int = logging.NOTSET) -> None:

@@ -96,6 +96,10 @@ def test_a_wrong_number_of_tasks_is_refused_with_what_to_type():
     assert place is not None
     with pytest.raises(ValueError, match=r"srun started 4 ranks, but the topology has 8: use `srun --ntasks=8`, or a"):
         place.check(8)
+    in_script = place_of(TASK | {"ENVIRONMENT": "BATCH"})
+    assert in_script is not None
+    with pytest.raises(ValueError, match=r"use `sbatch --ntasks=8`"):
+        in_script.check(8)
 
 
 @pytest.mark.parametrize(("asked", "set_to", "threads"), [(None, None, 1), (3, "2", 3), (None, "2", 2), (None, "", 1)])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from composing import Compose
+from otil_exp.cell import prepare
 from otil_exp.report.table import summary
 from otil_exp.report.variants import variants
 from otil_exp.run.folder import RunFolder
@@ -55,6 +57,17 @@ def test_times_of_a_shared_gpu_are_called_meaningless(tmp_path: Path) -> None:
 
 def test_a_cell_that_never_started_is_missing(tmp_path: Path) -> None:
     assert "missing" in shown(RunFolder(tmp_path / "d"))
+
+
+def test_cells_that_never_started_are_told_apart(tmp_path: Path, composed: Compose) -> None:
+    settings = [("preset=otil", "k=k32", "refresh=every10"), ("preset=guide", "guidance_scale=3"), ("preset=guide",)]
+    cells = [prepare(composed("device=cpu", "topology=4gpu_split", f"output_dir={tmp_path}", *its)) for its in settings]
+    lines = [line for line in shown(*(cell.folder for cell in cells)).splitlines() if "missing" in line]
+    assert [line.split()[:5] for line in lines] == [
+        ["otil", "4", "split", "32", "10"],
+        ["guide", "guidance_scale=3.0", "4", "split", "32"],
+        ["guide", f"guidance_scale={cells[2].effective.guidance_scale}", "4", "split", "32"],
+    ]
 
 
 def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
+from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 
@@ -33,6 +35,10 @@ class LocalLauncher(BasicLauncher):
     def __init__(self, pack: int = 1) -> None:
         super().__init__()
         self.pack = pack
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        check_folder(Path(config.hydra.sweep.dir), "output_dir")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from rich.console import Console
@@ -96,6 +102,19 @@ class LocalLauncher(BasicLauncher):
         if result.status is not JobStatus.COMPLETED:
             return result, {str(member.cell.folder.path): str(result._return_value) for member in pack} | failures
         return result, failures
+
+
+def check_folder(folder: Path, setting: str) -> None:
+    """Exit with a sentence where a folder that a setting names cannot be written to.
+
+    Called by setup(): Hydra's sweeper writes multirun.yaml before it calls launch().
+    """
+    from otil_exp.run.folder import make_writable
+
+    try:
+        make_writable(folder.absolute(), setting)
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

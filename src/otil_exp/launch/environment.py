@@ -14,6 +14,10 @@ PORTS = 22751
 """A prime, so that every multiple of a job number reaches every port."""
 
 
+class WorldSizeError(ValueError):
+    """Others started as many ranks as the topology does not have: every rank finds out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a process that others started stands among its peers."""
@@ -46,9 +50,9 @@ class Place:
         }
 
     def check(self, world_size: int) -> None:
-        """Raise ValueError unless the starter made as many ranks as the topology has."""
+        """Raise WorldSizeError unless the starter made as many ranks as the topology has."""
         if self.world_size != world_size:
-            raise ValueError(
+            raise WorldSizeError(
                 f"{self.starter} started {self.world_size} ranks, but the topology has {world_size}: use "
                 f"`{self.more_ranks.format(world_size=world_size)}`, or a topology=... of {self.world_size} ranks"
             )
@@ -101,7 +105,8 @@ def place_of_task(environment: Mapping[str, str]) -> Place:
         master_addr=environment.get("MASTER_ADDR") or _first_host(environment),
         master_port=environment.get("MASTER_PORT")
         or job_port(int(environment["SLURM_JOB_ID"]), int(environment["SLURM_STEP_ID"])),
-        more_ranks="srun --ntasks={world_size}",
+        # Only sbatch sets ENVIRONMENT, and srun passes it on: a step cannot have more tasks than its script was given.
+        more_ranks=("sbatch" if environment.get("ENVIRONMENT") == "BATCH" else "srun") + " --ntasks={world_size}",
     )
 
 

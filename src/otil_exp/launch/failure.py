@@ -37,25 +37,34 @@ class RankFailure(Exception):
     exitcode: of its process; negative is the number of the signal that killed it.
     message: "ValueError: ...", "exited with code 3" or "killed by SIGKILL (...)".
     traceback: of the exception, as Python prints it; empty for a process that just died.
+    log: of such a process, where the ranks began; they may have gone on in other folders since.
     """
 
-    def __init__(self, rank: int, local_rank: int, exitcode: int, message: str, traceback: str = "") -> None:
-        super().__init__(rank, local_rank, exitcode, message, traceback)  # as given, so that pickling keeps them
+    def __init__(
+        self, rank: int, local_rank: int, exitcode: int, message: str, traceback: str = "", log: Path | None = None
+    ) -> None:
+        super().__init__(rank, local_rank, exitcode, message, traceback, log)  # as given, so that pickling keeps them
         self.rank = rank
         self.local_rank = local_rank
         self.exitcode = exitcode
         self.message = message
         self.traceback = traceback
+        self.log = log
 
     @property
     def signal(self) -> str | None:
         """Name of the signal that killed the rank; None when it ended by itself."""
         return signal.Signals(-self.exitcode).name if self.exitcode < 0 else None
 
+    @property
+    def reason(self) -> str:
+        """The message, and where to read more."""
+        return self.message if self.log is None else f"{self.message}; see {self.log}"
+
     def __str__(self) -> str:
         if self.traceback:
             return f"rank {self.rank} failed: {self.message}\n\n{self.traceback.rstrip()}"
-        return f"rank {self.rank} {'was ' if self.signal else ''}{self.message}"
+        return f"rank {self.rank} {'was ' if self.signal else ''}{self.reason}"
 
 
 def root_cause(error: ChildFailedError, log_dir: Path | None) -> RankFailure:
@@ -71,9 +80,8 @@ def root_cause(error: ChildFailedError, log_dir: Path | None) -> RankFailure:
     ended = [str(other) for other, its in failures if _ended_by_us(its)]
     if traceback and message.startswith("TimeoutError: a collective") and ended:
         message += f"; still busy with something else: rank {', '.join(ended)}"
-    if not traceback and log_dir is not None:
-        message += f"; see {log_dir / f'rank{rank}.log'}"
-    return RankFailure(rank, failure.local_rank, failure.exitcode, message, traceback)
+    log = None if traceback or log_dir is None else log_dir / f"rank{rank}.log"
+    return RankFailure(rank, failure.local_rank, failure.exitcode, message, traceback, log)
 
 
 def _precedence(failure: ProcessFailure, first: bool) -> tuple[int, float]:

@@ -24,7 +24,7 @@ def warnings(runs: Sequence[Run]) -> list[str]:
     if alone:
         found.append(
             f"No finished reference run beside {numbers(alone)}: run the same command with preset=reference, "
-            "then otil-exp-evaluate."
+            "then their own again, which only scores them anew."
         )
     return found
 

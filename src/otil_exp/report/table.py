@@ -37,7 +37,7 @@ def _table(folders: Sequence[RunFolder]) -> Table:
 
 
 def _row(folder: RunFolder, variant: str, timed: bool) -> list[str]:
-    record, metrics = folder.record, folder.metrics
+    record, metrics = folder.known, folder.metrics
     effective, topology = record.get("effective", {}), record.get("topology", {})
     split = " split" if topology.get("split_batch") else ""
     traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")

@@ -18,9 +18,9 @@ IRRELEVANT = ("name", "output_dir", "tracker", "metrics", "launch")
 def variants(folders: Sequence[RunFolder]) -> list[str]:
     """For each run, "key=value ..." of what differs among the runs that would look alike in the table; mostly empty."""
     alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    settings = [_flat(folder.config) if (folder.path / "config.yaml").exists() else {} for folder in folders]
+    settings = [_flat(_config(folder)) for folder in folders]
     for i, folder in enumerate(folders):
-        record = folder.record
+        record = folder.known
         effective = record.get("effective", {})
         alike[
             (record.get("method"), str(record.get("topology")), effective.get("k"), effective.get("refresh_period"))
@@ -32,6 +32,10 @@ def variants(folders: Sequence[RunFolder]) -> list[str]:
         for i in same:
             found[i] = " ".join(f"{key.rpartition('.')[2]}={settings[i].get(key)}" for key in differing)
     return found
+
+
+def _config(folder: RunFolder) -> dict[str, Any]:
+    return folder.config if (folder.path / "config.yaml").exists() else folder.planned.get("config", {})
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

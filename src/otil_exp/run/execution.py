@@ -51,7 +51,7 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
     ranks: RankContext | None = None
     models = Models()
     for number, run in enumerate(runs, start=1):
-        continue_log(run.folder.logs)
+        continue_log(run.folder.logs, f"{run.effective.preset.name} ({run.folder.path.name})")
         with _failure_noted(run.folder) if hosted else nullcontext():
             if ranks is None:
                 topology = run.effective.topology

@@ -6,6 +6,7 @@ import csv
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -37,15 +38,34 @@ class StepRow:
     """Which repetition of mode=benchmark."""
 
 
+def make_writable(folder: Path, setting: str) -> None:
+    """Make a folder, if need be, and see that files can be made in it.
+
+    setting: what a user types to name another one. Raises ValueError, with what to type, where that fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()  # permissions say too little: root, /proc, quotas, full disks
+    except OSError as error:
+        raise ValueError(
+            f"{setting}: {folder} cannot be written to ({error.strerror}); use {setting}=FOLDER, one that you can write"
+        ) from error
+
+
 class BrokenFolderError(ValueError):
     """A file of a run folder that something else than this program cut or changed."""
 
 
 class RunFolder:
-    """One run's files. Finished ones are never overwritten; shared ones are written by one process at a time."""
+    """One run's files. Finished ones are never overwritten; shared ones are written by one process at a time.
 
-    def __init__(self, path: Path) -> None:
+    planned: what the record is going to say of method, topology, k and refresh, and under "config" config.yaml, for
+        tables of runs that never began.
+    """
+
+    def __init__(self, path: Path, planned: dict[str, Any] | None = None) -> None:
         self.path = path
+        self.planned = planned or {}
 
     @property
     def images(self) -> Path:
@@ -58,7 +78,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from running this cell meanwhile. Raises ValueError if one does."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_writable(self.path, "output_dir")
         with (self.path / ".lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,6 +94,11 @@ class RunFolder:
     def record(self) -> dict[str, Any]:
         """record.json; empty when there is none yet."""
         return self._read_json("record.json")
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What the record says, or is going to say."""
+        return self.planned | self.record
 
     def update_record(self, **values: Any) -> None:
         """Set keys of record.json, keeping the others."""

@@ -10,7 +10,8 @@ from otil_exp.run.folder import BrokenFolderError, RunFolder
 log = logging.getLogger(__name__)
 
 MISSING = (
-    "no finished reference run beside this one: run the same command with preset=reference, then otil-exp-evaluate"
+    "no finished reference run beside this one: run the same command with preset=reference, then this one again, "
+    "which only scores it anew"
 )
 
 
