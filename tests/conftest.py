@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
@@ -9,6 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from composing import Compose, Typed
 from otil_exp.app import conf_folder
 from otil_exp.config import ExperimentConfig, register_schema
+
+# A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -74,7 +74,8 @@ def _verdict(members: Sequence[Member], failures: dict[str, str], console: Conso
     for member in failed:
         console.print(f"\n{member.title}", style="bold red", markup=False)
         console.print(failures[str(member.cell.folder.path)], style="red", markup=False, highlight=False)
-        console.print(f"logs: {member.cell.folder.logs}", markup=False, highlight=False)
+        if member.cell.folder.logs.exists():
+            console.print(f"logs: {member.cell.folder.logs}", markup=False, highlight=False)
     if not failed:
         return None
     return f"{len(failed)} of {len(members)} cells failed: {', '.join(f'#{member.numbers[0]}' for member in failed)}"
