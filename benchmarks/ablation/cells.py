@@ -41,15 +41,6 @@ def points(experiment: str, *overrides: str) -> list[Point]:
         ]
 
 
-def distinct(*overrides: str) -> list[Point]:
-    """The cells of all experiments without those that are equal to an earlier one."""
-    found: dict[str, Point] = {}
-    for experiment in EXPERIMENTS:
-        for point in points(experiment, *overrides):
-            found.setdefault(point.cell.folder.path.name, point)
-    return list(found.values())
-
-
 def _choices(key: str, value: str) -> list[str]:
     override = OverridesParser.create().parse_override(f"{key}={value}")
     values = override.sweep_string_iterator() if override.is_sweep_override() else [value]

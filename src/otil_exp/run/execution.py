@@ -63,7 +63,7 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
             last = number == len(runs)
             # Tensor parallelism cuts the weights up: whole ones beside them would count as its memory.
             keep = not last and run.effective.preset.parallelism is not Parallelism.tensor
-            perform(ranks, run.effective, run.composed, run.prompts, run.folder, models, keep_weights=keep)
+            _perform(ranks, run, models, keep_weights=keep)
             if last:
                 leave()
             else:
@@ -80,33 +80,24 @@ def _clear(effective: ExperimentConfig, ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def perform(
-    ranks: RankContext,
-    effective: ExperimentConfig,
-    composed: dict[str, Any],
-    prompts: list[Prompt],
-    folder: RunFolder,
-    models: Models | None = None,
-    *,
-    keep_weights: bool = False,
-) -> None:
-    """Run one cell on ranks that have joined each other; they may perform several, one after the other.
+def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: bool) -> None:
+    """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
     """
+    effective, folder = run.effective, run.folder
     if ranks.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(ranks.device)
     if ranks.is_main:
-        _begin(folder, effective, composed, prompts)
-    models = models or Models()
+        _begin(folder, effective, run.composed, run.prompts)
     with tracked(effective, folder, ranks.is_main) as tracker:
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
                 folder.update_record(engine_runs_as=pipeline.unet.runs_as)
             if effective.mode is Mode.generate:
-                generate(pipeline, prompts, folder, tracker)
+                generate(pipeline, run.prompts, folder, tracker)
             else:
-                benchmark(pipeline, prompts, folder)
+                benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
 
