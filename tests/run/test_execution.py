@@ -51,12 +51,13 @@ def test_the_graphs_of_a_run_do_not_use_up_those_of_the_next(
 ) -> None:
     """torch.compile makes so many graphs of a function, eight by default, and then fails."""
     monkeypatch.setattr(graph, "BACKEND", "eager")
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     runs = [
         spec(composed, tmp_path / height, "engine=compiled", f"height={height}", "width=64") for height in ("64", "128")
     ]
     try:
-        execute(runs, hosted=False)
+        # Not by monkeypatch: what it puts back last is deleted for every later test of the process.
+        with torch._dynamo.config.patch(recompile_limit=1):
+            execute(runs, hosted=False)
     finally:
         torch.compiler.reset()
     assert [run.folder.record["status"] for run in runs] == ["done", "done"]
