@@ -226,7 +226,7 @@ def random_unet(dtype: Any, device: Any) -> Any:
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     with device:
-        unet = UNet2DConditionModel(**loading._SDXL_UNET).eval()
+        unet = UNet2DConditionModel(**loading.SDXL_UNET).eval()
     torch.set_default_dtype(torch.float32)
     return unet
 

@@ -4,7 +4,8 @@
 
 Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
 is written after each part, the run folders lie in OUT/runs, and OUT/tables.md has the tables of the result page.
---device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing.
+--device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing, and what needs a GPU
+(collectives, capture, upstream) is reported as not done.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from gpu_clock import milliseconds
 from plan import Plan, keep
 from torch import distributed as dist
 
@@ -20,12 +20,14 @@ TIMEOUT_S = 30.0
 
 
 def collectives(plan: Plan) -> None:
-    """Time all_gather at every size, called and replayed from a CUDA graph."""
+    """Time all_gather at every size, called from the host."""
+    assert plan.device == "cuda", "what is timed is NCCL: leave the part `collectives` out"
     launch(_collectives, plan.world_size, plan)
 
 
 def capture(plan: Plan) -> None:
     """Say for a blocking and an asynchronous all_gather and all_reduce whether a graph holds them and is right."""
+    assert plan.device == "cuda", "graphs need a GPU: leave the part `capture` out"
     launch(_capture, plan.world_size, plan)
 
 
@@ -35,50 +37,24 @@ def _join(plan: Plan) -> RankContext:
 
 def _collectives(plan: Plan) -> None:
     ranks = _join(plan)
-    sizes = SIZES if plan.device == "cuda" else SIZES[:4]
     times = []
-    for size in sizes:
+    for size in SIZES:
         own = torch.ones(size // 2, dtype=torch.float16, device=ranks.device)
         everyone = torch.empty(plan.world_size * own.numel(), dtype=own.dtype, device=ranks.device)
         parts = list(everyone.chunk(plan.world_size))
-        times.append(_milliseconds(lambda parts=parts, own=own: dist.all_gather(parts, own), ranks))
+        times.append(milliseconds(lambda parts=parts, own=own: dist.all_gather(parts, own), 20, before=dist.barrier))
         if ranks.is_main:
             sent = size * (plan.world_size - 1)
             keep("collectives", f"{size}", {"ms": times[-1], "GB/s": round(sent / times[-1] / 1e6, 2)}, plan)
     if ranks.is_main:
-        slope, intercept = np.polyfit([size * (plan.world_size - 1) for size in sizes[3:]], times[3:], 1)
+        slope, intercept = np.polyfit([size * (plan.world_size - 1) for size in SIZES[3:]], times[3:], 1)
         fit = {"alpha_us_smallest": round(times[0] * 1e3, 1), "beta_GB_s": round(1e-6 / slope, 1)}
         keep("collectives", "fit", fit | {"intercept_us": round(intercept * 1e3, 1)}, plan)
     leave()
 
 
-def _milliseconds(call: Callable[[], object], ranks: RankContext, repeats: int = 20) -> float:
-    """Median over repeats of a call's time on the device, ms."""
-    for _ in range(3):
-        call()
-    samples = []
-    for _ in range(repeats):
-        dist.barrier()
-        if ranks.device.type == "cuda":
-            torch.cuda.synchronize()
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            samples.append(start.elapsed_time(end))
-        else:
-            import time
-
-            begun = time.perf_counter()
-            call()
-            samples.append((time.perf_counter() - begun) * 1e3)
-    return round(statistics.median(samples), 4)
-
-
 def _capture(plan: Plan) -> None:
     ranks = _join(plan)
-    assert ranks.device.type == "cuda", "graphs need a GPU: leave the part `capture` out"
     own = torch.zeros(1 << 20, device=ranks.device)
     parts = [torch.empty_like(own) for _ in range(plan.world_size)]
 

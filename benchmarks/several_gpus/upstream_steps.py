@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import gc
-import statistics
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
+from gpu_clock import milliseconds
 from plan import Plan, keep
 from torch import distributed as dist
 
 from otil_exp.launch import launch
-from otil_exp.loading import _SDXL_UNET as SDXL_UNET
+from otil_exp.loading import SDXL_UNET
 from otil_exp.upstream.imports import DistriConfig, DistriUNetPP, DistriUNetTP, PatchParallelismCommManager, imported
 from otil_exp.upstream.patches import conv_shortcut, peft_flag
 
@@ -83,7 +82,7 @@ def _time(name: str, kind: Any, config: Any, plan: Plan) -> None:
 @torch.no_grad()
 def _step_times(kind: Any, config: Any) -> dict[str, float]:
     """Build, warm up and capture as its pipelines do; ms by kind of step."""
-    unet, inputs = kind(_unet(config.device), config), _inputs(config)
+    unet, inputs = kind(_unet(config.device), config), _inputs(config.device, config.height)
 
     def call(counter: int) -> Any:
         unet.set_counter(counter)
@@ -107,7 +106,7 @@ def _step_times(kind: Any, config: Any) -> dict[str, float]:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call(counter)
-        times[label] = _milliseconds(graph.replay)
+        times[label] = milliseconds(graph.replay, repeats=10)
     return times
 
 
@@ -115,20 +114,13 @@ def _step_times(kind: Any, config: Any) -> dict[str, float]:
 def _whole(device: torch.device) -> dict[str, float]:
     """The whole UNet, batch 2, 1024², plain diffusers in a CUDA graph."""
     unet = _unet(device)
-    inputs = _inputs(DistriSize(device, 1024))
+    inputs = _inputs(device, 1024)
     for _ in range(2):
         unet(**inputs, return_dict=False)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         unet(**inputs, return_dict=False)
-    return {"steady": _milliseconds(graph.replay)}
-
-
-class DistriSize:
-    """What `_inputs` reads of a config, for the whole UNet."""
-
-    def __init__(self, device: torch.device, pixels: int) -> None:
-        self.device, self.height, self.width, self.split_batch = device, pixels, pixels, False
+    return {"steady": milliseconds(graph.replay, repeats=10)}
 
 
 def _unet(device: torch.device) -> UNet2DConditionModel:
@@ -140,33 +132,17 @@ def _unet(device: torch.device) -> UNet2DConditionModel:
     return unet.eval().requires_grad_(False)
 
 
-def _inputs(config: Any) -> dict[str, Any]:
-    """One step's inputs of a batch of two, seeded alike on all ranks."""
-    device, height, width = config.device, config.height, config.width
+def _inputs(device: torch.device, pixels: int) -> dict[str, Any]:
+    """One step's inputs of a batch of two square pictures, seeded alike on all ranks."""
     generator = torch.Generator(device).manual_seed(1)
 
     def noise(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, device=device, dtype=torch.float16)
 
-    ids = torch.tensor([[height, width, 0, 0, height, width]] * 2, device=device, dtype=torch.float16)
+    ids = torch.tensor([[pixels, pixels, 0, 0, pixels, pixels]] * 2, device=device, dtype=torch.float16)
     return {
-        "sample": noise(2, 4, height // 8, width // 8),
+        "sample": noise(2, 4, pixels // 8, pixels // 8),
         "timestep": torch.full((2,), 500, device=device),
         "encoder_hidden_states": noise(2, 77, 2048),
         "added_cond_kwargs": {"text_embeds": noise(2, 1280), "time_ids": ids},
     }
-
-
-def _milliseconds(replay: Callable[[], None], repeats: int = 10) -> float:
-    """Median time of a replay on the device, ms; all ranks call it together."""
-    for _ in range(3):
-        replay()
-    samples = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        replay()
-        end.record()
-        torch.cuda.synchronize()
-        samples.append(start.elapsed_time(end))
-    return round(statistics.median(samples), 3)

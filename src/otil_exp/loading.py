@@ -127,7 +127,7 @@ def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipe
         raise missing_model(model, f"{type(error).__name__}: {error}") from error
 
 
-_SDXL_UNET: dict[str, Any] = {
+SDXL_UNET: dict[str, Any] = {
     "sample_size": 128,
     "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
     "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
@@ -178,7 +178,7 @@ def _random_sdxl(dtype: torch.dtype, device: torch.device) -> StableDiffusionXLP
         torch.set_default_dtype(dtype)
         try:
             parts = {
-                "unet": UNet2DConditionModel(**_SDXL_UNET),
+                "unet": UNet2DConditionModel(**SDXL_UNET),
                 "vae": AutoencoderKL(**_SDXL_VAE),
                 "text_encoder": CLIPTextModel(small),
                 "text_encoder_2": CLIPTextModelWithProjection(large),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hydra import compose, initialize_config_dir
 from PIL import Image
 
@@ -14,6 +16,7 @@ from otil_exp.config import register_schema
 from otil_exp.metrics.summary import entry
 from otil_exp.run.execution import _begin
 from otil_exp.run.folder import StepRow
+from otil_exp.tracking import tracked
 
 KINDS = ("warmup", "steady", "final")
 
@@ -41,6 +44,16 @@ def rows_of(prompt: int) -> list[StepRow]:
 def write_picture(cell: Cell, prompt: int) -> None:
     pixels = np.random.default_rng(prompt).integers(0, 256, (256, 256, 3), dtype=np.uint8)
     cell.folder.write_image(prompt, Image.fromarray(pixels))
+
+
+def fail_after_the_first_picture(cell: Cell) -> None:
+    """A job that tracks one picture and ends with an error."""
+    with pytest.raises(RuntimeError), tracked(cell.effective, cell.folder, is_main=True) as tracker:
+        write_picture(cell, 0)
+        tracker.steps(rows_of(0))
+        tracker.picture(cell.prompts[0])
+        raise RuntimeError("lost the connection")
+    time.sleep(1.1)  # wandb names its folders by the second
 
 
 def write_results(cell: Cell) -> None:

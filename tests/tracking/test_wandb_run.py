@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_run import begun, rows_of, write_picture, write_results
+from small_run import begun, fail_after_the_first_picture, rows_of, write_picture, write_results
 from wandb_files import Logged, read, runs_of
 
 from otil_exp.cell import Cell
@@ -83,12 +83,7 @@ def test_steps_are_rank_0_s_time_the_slowest_s_and_the_mean_of_what_was_sent(tmp
 
 def test_a_resumed_job_goes_on_with_the_same_run_and_repeats_nothing(tmp_path: Path) -> None:
     cell = begun(tmp_path, "tracker=wandb_offline")
-    with pytest.raises(RuntimeError), tracked(cell.effective, cell.folder, is_main=True) as tracker:
-        write_picture(cell, 0)
-        tracker.steps(rows_of(0))
-        tracker.picture(cell.prompts[0])
-        raise RuntimeError("lost the connection")
-    time.sleep(1.1)  # wandb names its folders by the second
+    fail_after_the_first_picture(cell)
     run(begun(tmp_path, "tracker=wandb_offline"), prompts=(1,))
     failed, resumed = (read(path) for path in runs_of(cell.folder))
     assert failed.run["run_id"] == resumed.run["run_id"]
@@ -161,7 +156,7 @@ def test_a_server_that_never_answers_costs_the_time_limit_and_the_run_is_offline
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from small_run import begun, rows_of, write_picture
+from small_run import begun, fail_after_the_first_picture, rows_of, write_picture
 from otil_exp.tracking import tracked
 cell = begun(Path(sys.argv[1]), "tracker=wandb_offline")
 with tracked(cell.effective, cell.folder, is_main=True) as tracker:
