@@ -156,7 +156,7 @@ def test_a_server_that_never_answers_costs_the_time_limit_and_the_run_is_offline
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from small_run import begun, fail_after_the_first_picture, rows_of, write_picture
+from small_run import begun, rows_of, write_picture
 from otil_exp.tracking import tracked
 cell = begun(Path(sys.argv[1]), "tracker=wandb_offline")
 with tracked(cell.effective, cell.folder, is_main=True) as tracker:
