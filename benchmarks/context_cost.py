@@ -25,7 +25,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
-from otil_exp.config import Engine, ExperimentConfig, register_schema
+from otil_exp.choices import Engine
+from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.topology import RankContext, Topology
 

@@ -174,7 +174,7 @@ def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
     """The UNet of rank 0 with fake peers, ready to run, and inputs of a step."""
     import torch
 
-    from otil_exp.config import Engine, GnSync, Parallelism, SyncMode
+    from otil_exp.choices import Engine, GnSync, Parallelism, SyncMode
     from otil_exp.traffic import TrafficCounter
     from otil_exp.upstream import build_unet
     from otil_exp.upstream.kinds import StepKinds
@@ -219,7 +219,8 @@ def random_unet(dtype: Any, device: Any) -> Any:
     from diffusers import UNet2DConditionModel
 
     from otil_exp import loading
-    from otil_exp.config import ModelConfig, Scheduler
+    from otil_exp.choices import Scheduler
+    from otil_exp.config import ModelConfig
 
     if device.type == "cpu":
         return loading.load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, device).unet

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from otil_exp.config import Dtype, ModelConfig, Scheduler
+from otil_exp.choices import Dtype, Scheduler
+from otil_exp.config import ModelConfig
 from otil_exp.loading import load_pipeline
 
 

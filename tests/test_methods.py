@@ -22,7 +22,8 @@ def plain_diffusers(scheduler: str) -> torch.Tensor:
     """Final latents of diffusers' own pipeline, none of our code around it."""
     from diffusers import StableDiffusionXLPipeline
 
-    from otil_exp.config import ModelConfig, Scheduler
+    from otil_exp.choices import Scheduler
+    from otil_exp.config import ModelConfig
     from otil_exp.loading import load_pipeline
 
     pipeline: StableDiffusionXLPipeline = load_pipeline(

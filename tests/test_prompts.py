@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from composing import Typed
-from otil_exp.config import PromptsConfig, PromptSource
+from otil_exp.choices import PromptSource
+from otil_exp.config import PromptsConfig
 from otil_exp.prompts import Prompt, load_prompts
 
 

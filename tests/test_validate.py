@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from composing import Typed
-from otil_exp.config import GnSync, gn_sync_of
+from otil_exp.choices import GnSync
+from otil_exp.config import gn_sync_of
 from otil_exp.validate import validate
 
 MISTAKES = [

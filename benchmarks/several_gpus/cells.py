@@ -11,7 +11,8 @@ from plan import METHODS, Plan, keep
 
 from otil_exp.app import conf_folder
 from otil_exp.cell import Cell, prepare
-from otil_exp.config import DeviceKind, ExperimentConfig, register_schema
+from otil_exp.choices import DeviceKind
+from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.job import Job
 from otil_exp.run.folder import RunFolder
 

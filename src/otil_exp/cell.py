@@ -9,7 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from otil_exp.config import DeviceKind, ExperimentConfig, Mode, to_plain
+from otil_exp.choices import DeviceKind, Mode
+from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
 from otil_exp.model_files import check_model

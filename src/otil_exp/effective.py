@@ -5,21 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from otil_exp.choices import Against, DeviceKind, GroupNormKind, Mode, Parallelism, SyncMode, TensorLayers
 from otil_exp.config import (
-    Against,
     BenchmarkConfig,
     CodecConfig,
     DeviceConfig,
-    DeviceKind,
     ExperimentConfig,
-    GroupNormKind,
     KConfig,
-    Mode,
-    Parallelism,
     PresetConfig,
     RefreshConfig,
-    SyncMode,
-    TensorLayers,
     TopologyConfig,
     TransmitConfig,
 )

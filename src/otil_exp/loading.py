@@ -20,7 +20,8 @@ from diffusers.utils import logging as diffusers_logging
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 from transformers.utils import logging as transformers_logging
 
-from otil_exp.config import ModelConfig, Scheduler
+from otil_exp.choices import Scheduler
+from otil_exp.config import ModelConfig
 from otil_exp.model_files import missing_model
 from otil_exp.shapes import PIPELINE_FOLDER
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from otil_exp.config import PromptsConfig, PromptSource
+from otil_exp.choices import PromptSource
+from otil_exp.config import PromptsConfig
 
 COLUMNS = ("Prompt", "prompt", "caption", "text")
 """Columns or keys that hold the prompt when prompts.column is not given; PartiPrompts has Prompt."""

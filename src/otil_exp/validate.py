@@ -8,22 +8,8 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from shutil import which
 
-from otil_exp.config import (
-    VAE_FACTOR,
-    DeviceKind,
-    Dtype,
-    Engine,
-    ExperimentConfig,
-    GnSync,
-    Halos,
-    MetricsConfig,
-    Mode,
-    Parallelism,
-    SyncMode,
-    TrackerKind,
-    TransmitConfig,
-    gn_sync_of,
-)
+from otil_exp.choices import DeviceKind, Dtype, Engine, GnSync, Halos, Mode, Parallelism, SyncMode, TrackerKind
+from otil_exp.config import VAE_FACTOR, ExperimentConfig, MetricsConfig, TransmitConfig, gn_sync_of
 from otil_exp.exchange import SCORES, BlockGrid, Codec, check_blocks, resolve_budget, split_budget
 from otil_exp.metrics.extractors import LOADERS
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otil_exp.config import SplitScheme
+from otil_exp.choices import SplitScheme
 from otil_exp.metrics.seam import Boundaries, boundaries, method_boundaries
 
 

@@ -3,7 +3,7 @@
 import pytest
 from places import place_without_peers
 
-from otil_exp.config import Engine, GnSync, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import Engine, GnSync, Parallelism, SplitScheme, SyncMode
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
 from tiny_sdxl import tiny_unet

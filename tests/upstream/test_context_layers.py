@@ -8,7 +8,7 @@ from places import place
 from trajectories import WARMUP, patch_picture, patch_traffic, plain
 from unpatched import upstream_picture
 
-from otil_exp.config import GnSync, GroupNormKind, SyncMode
+from otil_exp.choices import GnSync, GroupNormKind, SyncMode
 from otil_exp.exchange import BlockGrid, ContextExchange, Selection
 from ranks import run_ranks
 

@@ -5,7 +5,7 @@ import torch
 from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from otil_exp.config import Engine, Parallelism, SyncMode
+from otil_exp.choices import Engine, Parallelism, SyncMode
 from otil_exp.exchange import step_kinds
 from otil_exp.topology import RankContext, Topology
 from otil_exp.traffic import TrafficCounter

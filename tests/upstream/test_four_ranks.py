@@ -6,7 +6,7 @@ from places import place
 from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain, plain_by_halves
 from unpatched import upstream_picture
 
-from otil_exp.config import GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import GroupNormKind, Parallelism, SplitScheme, SyncMode
 from otil_exp.exchange import Codec
 from otil_exp.traffic import Traffic
 from ranks import run_ranks

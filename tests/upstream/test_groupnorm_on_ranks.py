@@ -6,7 +6,7 @@ from places import place
 from torch import nn
 from trajectories import patch_picture, pictures, plain
 
-from otil_exp.config import Parallelism, SyncMode
+from otil_exp.choices import Parallelism, SyncMode
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import DistriGroupNorm, PatchParallelismCommManager
 from otil_exp.upstream.patches import applied

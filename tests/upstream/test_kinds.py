@@ -1,6 +1,6 @@
 import pytest
 
-from otil_exp.config import Parallelism, SplitScheme
+from otil_exp.choices import Parallelism, SplitScheme
 from otil_exp.upstream.kinds import step_kinds
 
 

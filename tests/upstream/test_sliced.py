@@ -7,7 +7,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
 
-from otil_exp.config import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
 from otil_exp.upstream.sliced import graph
 from otil_exp.upstream.sliced.attention import merged
 from ranks import run_ranks

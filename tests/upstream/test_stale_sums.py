@@ -9,7 +9,7 @@ from places import place
 from torch import distributed as dist
 from trajectories import TIMESTEPS, WARMUP, pictures, prepared
 
-from otil_exp.config import Parallelism, StaleSums, TensorLayers
+from otil_exp.choices import Parallelism, StaleSums, TensorLayers
 from otil_exp.traffic import Traffic
 from otil_exp.upstream.stale_sums import LayerSum
 from ranks import run_ranks

@@ -6,7 +6,7 @@ from places import place
 from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain
 from unpatched import upstream_picture
 
-from otil_exp.config import GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import GroupNormKind, Parallelism, SplitScheme, SyncMode
 from otil_exp.upstream.distri_config import RankConfig
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs

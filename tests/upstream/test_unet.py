@@ -5,7 +5,7 @@ import torch
 from emulated_graph import emulated_graphs
 from places import place_without_peers
 
-from otil_exp.config import Parallelism, SyncMode
+from otil_exp.choices import Parallelism, SyncMode
 from otil_exp.exchange import step_kinds
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet

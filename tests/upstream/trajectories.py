@@ -11,7 +11,7 @@ import torch
 from diffusers import UNet2DConditionModel
 from emulated_graph import emulated_graphs
 
-from otil_exp.config import Parallelism
+from otil_exp.choices import Parallelism
 from otil_exp.exchange import Step, repair_pair, step_kinds
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from otil_exp.config import Engine, ExperimentConfig, Mode, Parallelism, to_plain
+from otil_exp.choices import Engine, Mode, Parallelism
+from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt

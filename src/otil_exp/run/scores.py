@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from otil_exp.config import MetricsConfig, Parallelism, SplitScheme
+from otil_exp.choices import Parallelism, SplitScheme
+from otil_exp.config import MetricsConfig
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
 from otil_exp.metrics.seam import Boundaries, method_boundaries

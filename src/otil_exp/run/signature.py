@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from otil_exp.config import ExperimentConfig, Mode, to_plain
+from otil_exp.choices import Mode
+from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.prompts import Prompt
 
 IGNORED = ("name", "output_dir", "tracker", "metrics", "launch", "prompts", "seed")

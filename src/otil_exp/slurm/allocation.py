@@ -18,7 +18,7 @@ import torch
 from submitit.core.utils import DelayedSubmission
 
 from otil_exp.cell import Cell
-from otil_exp.config import DeviceKind
+from otil_exp.choices import DeviceKind
 from otil_exp.slurm.resources import Resources
 
 if TYPE_CHECKING:

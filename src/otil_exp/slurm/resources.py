@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from otil_exp.cell import Cell
-from otil_exp.config import DeviceKind
+from otil_exp.choices import DeviceKind
 from otil_exp.slurm.settings import SlurmSettings
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from otil_exp.config import ExperimentConfig, Parallelism
+from otil_exp.choices import Parallelism
+from otil_exp.config import ExperimentConfig
 from otil_exp.metrics.seam import Boundaries, method_boundaries
 from otil_exp.metrics.seam.profiles import steps
 from otil_exp.validate import topology_of

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
-from otil_exp.config import ExperimentConfig, TrackerKind
+from otil_exp.choices import TrackerKind
+from otil_exp.config import ExperimentConfig
 from otil_exp.prompts import Prompt
 from otil_exp.run.folder import RunFolder, StepRow
 

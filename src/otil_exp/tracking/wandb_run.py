@@ -10,7 +10,8 @@ from typing import Any
 import wandb
 from PIL import Image
 
-from otil_exp.config import ExperimentConfig, TrackerKind
+from otil_exp.choices import TrackerKind
+from otil_exp.config import ExperimentConfig
 from otil_exp.prompts import Prompt
 from otil_exp.run.folder import RunFolder, StepRow
 from otil_exp.run.reference import find_reference

@@ -9,17 +9,8 @@ from contextlib import ExitStack
 import torch
 from diffusers import UNet2DConditionModel
 
-from otil_exp.config import (
-    VAE_FACTOR,
-    Engine,
-    GnSync,
-    GroupNormKind,
-    Parallelism,
-    SplitScheme,
-    StaleSums,
-    SyncMode,
-    TensorLayers,
-)
+from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, StaleSums, SyncMode, TensorLayers
+from otil_exp.config import VAE_FACTOR
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.assemble import (

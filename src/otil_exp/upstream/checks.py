@@ -5,7 +5,8 @@ from __future__ import annotations
 from diffusers import UNet2DConditionModel
 from torch import distributed as dist
 
-from otil_exp.config import VAE_FACTOR, GnSync, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import GnSync, Parallelism, SplitScheme, SyncMode
+from otil_exp.config import VAE_FACTOR
 from otil_exp.topology import RankContext
 from otil_exp.upstream.inputs import split_dim
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import distributed as dist
 
-from otil_exp.config import Engine, GroupNormKind, Parallelism, SyncMode
+from otil_exp.choices import Engine, GroupNormKind, Parallelism, SyncMode
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.checks import check_graphs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from otil_exp.config import SplitScheme
+from otil_exp.choices import SplitScheme
 from otil_exp.topology import RankContext
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from otil_exp.config import Parallelism, SplitScheme
+from otil_exp.choices import Parallelism, SplitScheme
 from otil_exp.upstream.inputs import split_dim
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from diffusers import UNet2DConditionModel
 
-from otil_exp.config import StaleSums, SyncMode, TensorLayers
+from otil_exp.choices import StaleSums, SyncMode, TensorLayers
 from otil_exp.upstream.context import ContextExchange, ContextManager, MakeContextExchange
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (

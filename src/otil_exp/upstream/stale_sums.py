@@ -14,7 +14,7 @@ import torch
 from diffusers import UNet2DConditionModel
 from torch import distributed as dist
 
-from otil_exp.config import StaleSums, TensorLayers
+from otil_exp.choices import StaleSums, TensorLayers
 from otil_exp.upstream.imports import (
     BaseModule,
     DistriAttentionTP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otil_exp.config import SplitScheme
+from otil_exp.choices import SplitScheme
 
 MIN_SLICE = 8
 """Thinnest slice that can be measured, in pixels: one row of the latent."""

@@ -10,7 +10,7 @@ from diffusers.models.attention_processor import Attention
 from torch import nn
 from torch.nn import functional as F
 
-from otil_exp.config import GnSync
+from otil_exp.choices import GnSync
 from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.upstream.sliced.layer import SlicedLayer
 from otil_exp.upstream.sliced.slices import Slices

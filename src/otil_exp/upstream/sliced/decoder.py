@@ -7,7 +7,7 @@ from diffusers import AutoencoderKL
 from torch import nn
 from torch.nn import functional as F
 
-from otil_exp.config import GnSync
+from otil_exp.choices import GnSync
 from otil_exp.topology import RankContext
 from otil_exp.upstream.sliced.slices import Slices
 from otil_exp.upstream.sliced.tree import shared_copy, slice_layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from otil_exp.config import GnSync
+from otil_exp.choices import GnSync
 from otil_exp.upstream.sliced.layer import SlicedLayer
 from otil_exp.upstream.sliced.slices import Slices
 from otil_exp.upstream.statistics import affine, combined, corrected, slice_statistics

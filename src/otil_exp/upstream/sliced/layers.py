@@ -10,7 +10,7 @@ from diffusers import UNet2DConditionModel
 from torch import distributed as dist
 from torch import nn
 
-from otil_exp.config import GnSync
+from otil_exp.choices import GnSync
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.inputs import StepInputs, predict

@@ -9,7 +9,7 @@ from typing import Any
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
-from otil_exp.config import GnSync
+from otil_exp.choices import GnSync
 from otil_exp.upstream.sliced.attention import CrossAttention, PictureAttention, SelfAttention
 from otil_exp.upstream.sliced.conv import FirstConv, SlicedConv
 from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm

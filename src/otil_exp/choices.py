@@ -1,0 +1,176 @@
+"""What a value of the config can be, where it is one of a few words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Parallelism(StrEnum):
+    """How the UNet is spread over the ranks."""
+
+    none = "none"
+    """One process, plain diffusers."""
+    patch = "patch"
+    """Every rank computes a slice of the picture; layers may exchange context (DistriFusion)."""
+    naive_patch = "naive_patch"
+    """Every rank computes its part as if it were a picture of its own."""
+    tensor = "tensor"
+    """Every rank holds a part of every layer's weights."""
+
+
+class SyncMode(StrEnum):
+    """What the layers of a patch method exchange after warm-up (names of distrifuser)."""
+
+    full_sync = "full_sync"
+    """Everything, blocking."""
+    corrected_async_gn = "corrected_async_gn"
+    """Everything one step late; GroupNorm statistics corrected by the rank's own change."""
+    stale_gn = "stale_gn"
+    """Everything one step late; own GroupNorm statistics fresh, the others' stale."""
+    sync_gn = "sync_gn"
+    """Convolutions and attention one step late, GroupNorm blocking."""
+    separate_gn = "separate_gn"
+    """Convolutions and attention one step late, GroupNorm over the own slice."""
+    no_sync = "no_sync"
+    """Nothing: the context stays as the last synchronous step left it."""
+
+
+class StaleSums(StrEnum):
+    """What a layer of tensor parallelism adds up after warm-up while the sum of its step is on its way."""
+
+    peers = "peers"
+    """The rank's own partial sum of this step, the peers' of the step before."""
+    all = "all"
+    """All partial sums of the step before."""
+
+
+class TensorLayers(StrEnum):
+    """Kinds of layers that tensor parallelism splits."""
+
+    attention = "attention"
+    """Self- and cross-attention, split by heads."""
+    feed_forward = "feed_forward"
+    convolution = "convolution"
+    """Residual blocks, down- and upsampling, the last convolution; split by channels."""
+
+
+class SplitScheme(StrEnum):
+    """Which way naive_patch cuts the picture."""
+
+    row = "row"
+    col = "col"
+    alternate = "alternate"
+    """Rows on even steps, columns on odd ones."""
+
+
+class Mode(StrEnum):
+    generate = "generate"
+    """Make the pictures and score them."""
+    benchmark = "benchmark"
+    """Time the denoising alone (no VAE): warm-up runs, repeats, extremes dropped."""
+
+
+class GroupNormKind(StrEnum):
+    exact = "exact"
+    """Statistics as one process computes them: fp32, biased variance."""
+    upstream = "upstream"
+    """distrifuser's arithmetic, bit for bit."""
+
+
+class DeviceKind(StrEnum):
+    auto = "auto"
+    """cuda where there is a GPU for every rank, else cpu."""
+    cuda = "cuda"
+    """One GPU a rank, NCCL."""
+    shared_gpu = "shared_gpu"
+    """All ranks on one GPU, gloo: exact pictures of N GPUs; its times mean nothing."""
+    cpu = "cpu"
+    """gloo."""
+
+
+class Engine(StrEnum):
+    eager = "eager"
+    cuda_graph = "cuda_graph"
+    """The UNet of each kind of step is captured once and replayed."""
+    compiled = "compiled"
+    """The UNet of each kind of step is compiled as one graph, and captured where there is a GPU."""
+
+
+class GnSync(StrEnum):
+    """Whose rows GroupNorm sees after warm-up while convolutions and attention are silent."""
+
+    off = "false"
+    """Those of the own slice."""
+    exact = "true"
+    """Those of all slices, as they are: a collective in every layer."""
+    fused = "fused"
+    """Those of all slices, the others' as they were a step ago: one collective a step."""
+
+
+class Scheduler(StrEnum):
+    ddim = "ddim"
+    euler = "euler"
+    dpmpp = "dpmpp"
+    """DPM-Solver++(2M)."""
+
+
+class Dtype(StrEnum):
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
+class PromptSource(StrEnum):
+    list = "list"
+    """prompts.texts, in the config itself."""
+    shapes = "shapes"
+    """Captions of random scenes in the words the shapes model knows."""
+    file = "file"
+    """A text file (one a line), JSONL, TSV or CSV at prompts.path."""
+    coco = "coco"
+    """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
+
+
+class TrackerKind(StrEnum):
+    none = "none"
+    """Run folders only."""
+    wandb = "wandb"
+    """W&B; offline where no key is set or the server does not answer in time."""
+    wandb_offline = "wandb_offline"
+    """W&B's files in the run folder, for `wandb sync` later."""
+
+
+class Against(StrEnum):
+    """What a block is compared with to score how much it changed."""
+
+    previous_step = "previous_step"
+    last_sent = "last_sent"
+
+
+class ScoreOn(StrEnum):
+    """What is compared to tell how much a block changed."""
+
+    latent = "latent"
+    """The latent that the UNet gets."""
+    first_attention = "first_attention"
+    """K/V of its first self-attention layer."""
+    middle_attention = "middle_attention"
+    last_attention = "last_attention"
+
+
+class Halos(StrEnum):
+    """Whose boundary rows of convolutions are sent along."""
+
+    chosen = "chosen"
+    """Those of chosen blocks at the slice's edge: context is k/K as a whole."""
+    all = "all"
+    """All of them every time: few bytes in SDXL (4 % of the context), and no seam grows old."""
+
+
+class Overlap(StrEnum):
+    """When context that was sent after a step is used."""
+
+    none = "none"
+    """In the next step, which waits for it: as old as DistriFusion's context."""
+    step = "step"
+    """In the step after the next: it travels while the next one computes."""
