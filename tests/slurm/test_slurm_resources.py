@@ -134,3 +134,11 @@ def test_without_slurm_it_says_where_to_get_one(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="launchers/one_node_slurm"):
         device_for("auto", None)
+
+
+@pytest.mark.usefixtures("sinfo")
+def test_a_slurm_that_does_not_answer_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nexec sleep 20\n")
+    monkeypatch.setattr(resources, "TIMEOUT_S", 0.2)
+    with pytest.raises(ValueError, match="sinfo did not answer in 0.2 s"):
+        device_for("auto", None)

@@ -52,7 +52,9 @@ class LocalLauncher(BasicLauncher):
         if self.pack < 1:
             sys.exit(f"hydra.launcher.pack={self.pack}: use 1 (every cell starts its ranks) or more")
         console = Console()
-        configs = [self._compose(overrides, initial_job_idx + i) for i, overrides in enumerate(job_overrides)]
+        assert self.hydra_context is not None
+        assert self.config is not None
+        configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
         try:
             members = check_grid([without_hydra(config) for config in configs], names_of(job_overrides))
         except ValueError as error:
@@ -73,14 +75,6 @@ class LocalLauncher(BasicLauncher):
         if failed:
             sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")
         return [returns[i] for i in range(len(configs))]
-
-    def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
-        assert self.hydra_context is not None
-        assert self.config is not None
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-        with open_dict(config):
-            config.hydra.job.id = config.hydra.job.num = index
-        return config
 
     def _run(self, config: DictConfig, pack: list[Any], console: Any) -> tuple[JobReturn, dict[str, str]]:
         """Run a pack as Hydra runs a job; its result, and why cells failed by run folder."""
@@ -117,12 +111,25 @@ def check_folder(folder: Path, setting: str) -> None:
         sys.exit(str(error))
 
 
+def composed(
+    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+) -> list[DictConfig]:
+    """The config of every cell of a grid, Hydra's own part with it."""
+    cells = []
+    for number, overrides in enumerate(job_overrides, start=initial_job_idx):
+        cell = context.config_loader.load_sweep_config(config, list(overrides))
+        with open_dict(cell):
+            cell.hydra.job.id = cell.hydra.job.num = number
+        cells.append(cell)
+    return cells
+
+
 def without_hydra(config: DictConfig) -> DictConfig:
     """The cell's own part of a composed config."""
-    composed = config.copy()
-    with open_dict(composed):
-        del composed["hydra"]
-    return composed
+    own = config.copy()
+    with open_dict(own):
+        del own["hydra"]
+    return own
 
 
 def names_of(job_overrides: Sequence[Sequence[str]]) -> list[str]:

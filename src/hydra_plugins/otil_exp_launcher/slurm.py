@@ -10,9 +10,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from hydra_plugins.otil_exp_launcher.local import check_folder, names_of, without_hydra
+from hydra_plugins.otil_exp_launcher.local import check_folder, composed, names_of, without_hydra
 from otil_exp.slurm.settings import SlurmSettings
 
 ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmSettings, provider="otil_exp")
@@ -43,10 +43,11 @@ class SlurmLauncher(Launcher):
         from otil_exp.slurm.session import run_grid
 
         setup_globals()
+        cells = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
         try:
             check_settings(self.settings)
             members = check_grid(
-                [self._compose(overrides, initial_job_idx + i) for i, overrides in enumerate(job_overrides)],
+                [without_hydra(cell) for cell in cells],
                 names_of(job_overrides),
                 lambda kind, ranks: device_for(kind, self.settings.partition),
                 partial(resources_of, settings=self.settings),
@@ -58,9 +59,3 @@ class SlurmLauncher(Launcher):
         if (problem := run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)) is not None:
             sys.exit(problem)
         return []
-
-    def _compose(self, overrides: Sequence[str], index: int) -> DictConfig:
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-        with open_dict(config):
-            config.hydra.job.id = config.hydra.job.num = index
-        return without_hydra(config)

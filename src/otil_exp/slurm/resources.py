@@ -9,6 +9,7 @@ from functools import cache
 
 from otil_exp.cell import Cell
 from otil_exp.choices import DeviceKind
+from otil_exp.slurm.queue import TIMEOUT_S
 from otil_exp.slurm.settings import SlurmSettings
 
 
@@ -112,7 +113,14 @@ def _has_gpus(partition: str | None) -> bool:
             "hydra/launcher=slurm: there is no sinfo on the PATH: run it on a login node of a cluster, or start a "
             "Slurm of your own by launchers/one_node_slurm"
         )
-    done = subprocess.run(["sinfo", "--noheader", "--format=%P|%G"], capture_output=True, text=True, timeout=60)
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--format=%P|%G"], capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(
+            f"hydra/launcher=slurm: sinfo did not answer in {TIMEOUT_S:g} s: is slurmctld up, and SLURM_CONF right?"
+        ) from error
     if done.returncode:
         raise ValueError(f"hydra/launcher=slurm: sinfo says: {done.stderr.strip()}")
     found = [line.split("|", 1) for line in done.stdout.splitlines()]
