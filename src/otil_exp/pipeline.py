@@ -16,7 +16,17 @@ from diffusers import StableDiffusionXLPipeline
 from torch import Tensor
 
 from otil_exp.config import ExperimentConfig, gn_sync_of
-from otil_exp.exchange import Codec, ContextExchange, LatentExchange, Selection, Step, repair_pair, step_kinds
+from otil_exp.cuda_graphs import CudaGraphRecorder
+from otil_exp.exchange import (
+    Codec,
+    ContextExchange,
+    LatentExchange,
+    ReplayedExchange,
+    Selection,
+    Step,
+    repair_pair,
+    step_kinds,
+)
 from otil_exp.loading import Models
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
@@ -58,7 +68,7 @@ class RankPipeline:
         self.config = config
         self.ranks = ranks
         self.traffic = TrafficCounter()
-        self.exchange = _exchange(config, ranks)
+        self.exchange: LatentExchange | ReplayedExchange | None = _exchange(config, ranks)
         self.steps = step_kinds(
             config.num_inference_steps, config.warmup_steps, config.refresh.period, finalizes=self.exchange is not None
         )
@@ -167,8 +177,9 @@ class RankPipeline:
         ids = torch.tensor([[config.height, config.width, 0, 0, config.height, config.width]])
         factor = pipeline.vae_scale_factor
         latents = torch.zeros(batch, pipeline.unet.config.in_channels, config.height // factor, config.width // factor)
+        latents = latents.to(self.ranks.device, embeds.dtype)
         self.unet.prepare(
-            sample=latents.to(self.ranks.device, embeds.dtype),
+            sample=latents,
             timestep=torch.ones((), device=self.ranks.device),
             encoder_hidden_states=embeds.repeat(batch, 1, 1),
             added_cond_kwargs={
@@ -176,6 +187,9 @@ class RankPipeline:
                 "time_ids": ids.to(self.ranks.device, embeds.dtype).repeat(batch, 1),
             },
         )
+        if isinstance(self.exchange, LatentExchange) and self.exchange.replayable and self.unet.captured:
+            self.exchange = ReplayedExchange(self.exchange, self.traffic, CudaGraphRecorder())
+            self.exchange.prepare(latents[:1])
 
 
 def build_pipeline(

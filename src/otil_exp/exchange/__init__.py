@@ -12,6 +12,7 @@ from otil_exp.exchange.context_map import check_blocks, split_budget
 from otil_exp.exchange.gather import gather
 from otil_exp.exchange.guidance import repair_pair
 from otil_exp.exchange.polling import Polling
+from otil_exp.exchange.replayed import ReplayedExchange
 from otil_exp.exchange.schedule import Step, step_kinds
 from otil_exp.exchange.score import BLIND, SCORES, cosine_dissimilarity
 from otil_exp.exchange.transmit import LatentExchange
@@ -25,6 +26,7 @@ __all__ = [
     "ContextExchange",
     "LatentExchange",
     "Polling",
+    "ReplayedExchange",
     "Selection",
     "Step",
     "check_blocks",

@@ -14,14 +14,14 @@ class Polling:
 
     The choice is topk(score + 10 * unvisited, k): unvisited blocks first, then the best visited ones, which fill up the
     last step of a round if k does not divide K. The step that sends the last unvisited block starts the next round.
-    How far a round has come follows from K and k alone, so the mask on the device is never read.
+    All that is known of a round lies in one tensor on the device, at the same place throughout: the host never reads
+    it, and a choice can be recorded in a CUDA graph.
     """
 
     def __init__(self, count: int, *, enabled: bool = True, device: torch.device | str | None = None) -> None:
         """count: blocks of a slice, K. enabled=False chooses by score alone (ablation). device: of the scores."""
         self.enabled = enabled
         self._unvisited = torch.ones(count, dtype=torch.float32, device=device)
-        self._unsent = count  # ones in the mask
 
     def choose(self, scores: Tensor, k: int) -> Tensor:
         """Return the indices (k,) int64 of the blocks to send, best first; marks them sent. scores: (K,) float32."""
@@ -29,12 +29,9 @@ class Polling:
             return scores.topk(k).indices
         chosen = (scores + _UNVISITED_BONUS * self._unvisited).topk(k).indices
         self._unvisited.index_fill_(0, chosen, 0.0)
-        self._unsent -= k
-        if self._unsent <= 0:
-            self.restart()
+        self._unvisited.add_(self._unvisited.amax() == 0)  # none is left: all are unvisited again
         return chosen
 
     def restart(self) -> None:
         """Begin a round: no block has been sent."""
         self._unvisited.fill_(1.0)
-        self._unsent = self._unvisited.numel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 from torch import distributed as dist
 
@@ -36,7 +37,7 @@ class LatentExchange:
         polling: bool = True,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Set up the exchange of one rank for one picture.
+        """Set up the exchange of one rank.
 
         grid: blocks of a slice. slice_index, slices: this rank's slice, counted from the top, and how many there are.
         k: blocks sent a step. score: a name in SCORES. against: a block is compared with itself at the previous step
@@ -56,19 +57,26 @@ class LatentExchange:
             assert dist.get_rank(group) == slice_index, "the group's order is the slices' order"
         self.grid, self.slice_index, self.slices, self.k = grid, slice_index, slices, k
         self.against, self.polling, self.group = against, polling, group
+        self.replayable = slices > 1 and score != "random"
+        """Whether a step is worth recording in a CUDA graph, and computes the same whenever it is replayed."""
         self._make_score = SCORES[score]
         # Slices are horizontal, so the blocks of the whole latent, row by row, are those of slice 0, of slice 1, ...
         self._whole = replace(grid, rows=grid.rows * slices)
-        self._memory: Tensor | None = None  # (slices, K, C, b, b)
+        self._memory: Tensor | None = None  # (slices, K, C, b, b); in the same place for all pictures
 
     def remember(self, latents: Tensor) -> None:
         """Take the whole latent (1, C, H, W), exact on every rank, after a synchronous step; a round begins."""
         if self.slices == 1:
             return
-        self._memory = self._whole.split(latents).unflatten(0, (self.slices, self.grid.count))
-        self._before = self._memory[self.slice_index].clone()  # what the next step's blocks are compared with
+        blocks = self._whole.split(latents).unflatten(0, (self.slices, self.grid.count))
+        if self._memory is None:
+            self._memory = torch.empty_like(blocks)
+            self._before = torch.empty_like(blocks[0])  # what the next step's blocks are compared with
+            self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
+        self._memory.copy_(blocks)
+        self._before.copy_(blocks[self.slice_index])
         self._score = self._make_score()
-        self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
+        self._rounds.restart()
 
     def step(self, latents: Tensor) -> Tensor:
         """Exchange blocks after the scheduler step of a silent step.
@@ -85,7 +93,7 @@ class LatentExchange:
         self._receive(self._memory, chosen, payload)
         self._memory[self.slice_index].copy_(fresh)
         if self.against == "previous_step":
-            self._before = fresh
+            self._before.copy_(fresh)
         else:
             self._before.index_copy_(0, chosen, payload)
         return self._whole.join(self._memory.flatten(0, 1))

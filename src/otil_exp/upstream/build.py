@@ -124,6 +124,7 @@ def build_unet(
             kinds=kinds,
             sample_shape=(1 + guidance, unet.config.in_channels, height // VAE_FACTOR, width // VAE_FACTOR),
             patches=undo.pop_all(),
+            captured=choice.captured,
             runs_as=choice.sentence,
         )
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from torch import distributed as dist
 
 from otil_exp.choices import Engine, GroupNormKind, Parallelism, SyncMode
+from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream.checks import check_graphs
-from otil_exp.upstream.engine import CudaGraphRecorder, CudaGraphs, Eager, FixedPlaces, StepEngine
+from otil_exp.upstream.engine import CudaGraphs, Eager, FixedPlaces, StepEngine
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,9 @@ class EngineChoice:
     engine: Callable[[TrafficCounter], StepEngine]
     compiled: bool
     """Whether the UNet is one compiled graph."""
+
+    captured: bool
+    """Whether steps are replayed as CUDA graphs."""
 
     sentence: str
     """For the record: what runs, and why, if it is not what was asked for."""
@@ -43,21 +47,21 @@ def choose_engine(
     Raises ValueError where engine=cuda_graph is impossible (checks.check_graphs).
     """
     if engine is Engine.eager:
-        return EngineChoice(lambda traffic: Eager(), False, "eager")
+        return EngineChoice(lambda traffic: Eager(), False, False, "eager")
     if engine is Engine.cuda_graph:
         check_graphs(ranks, parallelism)
-        return EngineChoice(_graphs, False, "cuda_graph")
+        return EngineChoice(_graphs, False, True, "cuda_graph")
     exchanging = ranks.topology.slices > 1 and parallelism in (Parallelism.patch, Parallelism.tensor)
     captured = ranks.device.type == "cuda" and not (exchanging and dist.get_backend() == "gloo")
     obstacle = _obstacle(parallelism, sync_mode, groupnorm, blockwise) if exchanging else None
     if obstacle is None:
         sentence = "compiled, replayed as CUDA graphs" if captured else "compiled, called without a CUDA graph"
-        return EngineChoice(_graphs if captured else lambda traffic: FixedPlaces(), True, sentence)
+        return EngineChoice(_graphs if captured else lambda traffic: FixedPlaces(), True, captured, sentence)
     instead = _graphs if captured else lambda traffic: Eager()
     sentence = f"{'cuda_graph' if captured else 'eager'}, because {obstacle}"
     if ranks.is_main:
         log.warning("engine=compiled runs as %s", sentence)
-    return EngineChoice(instead, False, sentence)
+    return EngineChoice(instead, False, captured, sentence)
 
 
 def _obstacle(

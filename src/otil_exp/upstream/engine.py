@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
+from otil_exp.cuda_graphs import Captured, Record
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream.inputs import StepInputs
 
@@ -51,28 +52,6 @@ class FixedPlaces:
 
 
 @dataclass(frozen=True)
-class Captured:
-    """A recorded call."""
-
-    replay: Callable[[], Any]
-    output: torch.Tensor
-    """Where each replay leaves its result."""
-
-
-class CudaGraphRecorder:
-    """Records calls as CUDA graphs that share one memory pool: they are replayed one after the other."""
-
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def __call__(self, call: Callable[[], torch.Tensor]) -> Captured:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            output = call()
-        return Captured(graph.replay, output)
-
-
-@dataclass(frozen=True)
 class _Graph:
     inputs: StepInputs
     captured: Captured
@@ -82,7 +61,7 @@ class _Graph:
 class CudaGraphs:
     """Captures the UNet once for each kind of step, and replays it on inputs copied into place."""
 
-    def __init__(self, traffic: TrafficCounter, record: Callable[[Callable[[], torch.Tensor]], Captured]) -> None:
+    def __init__(self, traffic: TrafficCounter, record: Record) -> None:
         """traffic: told of a graph's collectives at each replay, which calls no Python. record: makes a graph."""
         self._traffic = traffic
         self._record = record

@@ -37,15 +37,16 @@ class RankUNet(nn.Module):
         kinds: StepKinds,
         sample_shape: tuple[int, int, int, int],
         patches: ExitStack,
+        captured: bool,
         runs_as: str,
     ) -> None:
         """sample_shape: (b, 4, H, W) of the whole call. patches: applied for this UNet, undone by close().
-        runs_as: which engine its steps got, in words.
+        captured: whether its steps are replayed as CUDA graphs. runs_as: which engine they got, in words.
         """
         super().__init__()
         self.unet = layers.unet
         self.engine = engine
-        self.runs_as = runs_as
+        self.captured, self.runs_as = captured, runs_as
         self._layers, self._cut, self._assemble, self._kinds = layers, cut, assemble, kinds
         self._sample_shape = sample_shape
         self._patches = patches
