@@ -14,8 +14,8 @@ from otil_exp.cuda_graphs import Captured
 def emulated_graphs(traffic):
     """Record the operations of a call: a replay repeats these alone, on the same tensors, and overwrites its results.
 
-    As with a real graph, what Python decides or counts happens once, while it is recorded: a call that must do something
-    else at the next replay, or that works on other tensors by then, is found out. The counter sees nothing of a replay.
+    As with a real graph, what Python decides or counts happens once, while it is recorded: a call that must do another
+    thing at the next replay, or works on other tensors by then, is found out. The counter sees nothing of a replay.
     """
 
     def record(call):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from emulated_graph import emulated_graphs
 
+from emulated_graph import emulated_graphs
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.traffic import TrafficCounter
 from ranks import run_ranks
