@@ -5,43 +5,54 @@
 
 Runs RankPipeline as a user composes it (model=sdxl_random, 50 steps, 4gpu_split, 1024 x 1024), with peers played by
 torch's fake process group: what NCCL takes is not in it. Writes milliseconds of the picture, its steps, the text
-encoders, the VAE and the exchange, what makes the host wait, and the graphs that a second picture makes.
+encoders and the VAE, whole and over the ranks; what makes the host wait; the graphs that a second picture makes; and
+microseconds of an exchange at K=64, k=16.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 import time
-import warnings
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from one_gpu_speed import Case, fake_place
+from one_gpu_speed import Case, fake_place, host_waits
 
 from otil_exp.app import conf_folder
+from otil_exp.cell import prepare
 from otil_exp.config import register_schema
+from otil_exp.cuda_graphs import CudaGraphRecorder
+from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
+from otil_exp.pipeline import build_pipeline
+from otil_exp.traffic import TrafficCounter
+from otil_exp.upstream import sliced_vae
 
-STEPS = 50
+STEPS = int(os.environ.get("STEPS", 50))
 
 
 def main(result: Path, engine: str, presets: list[str]) -> None:
-    results = []
+    results: list[dict[str, Any]] = []
+    if torch.cuda.is_available():
+        results.append({"exchange_us": exchanges_us()})
+        print(json.dumps(results[-1]), flush=True)
     for preset in presets:
         results.append({"preset": preset, "engine": engine, **picture(preset, engine)})
         print(json.dumps(results[-1]), flush=True)
         result.write_text(json.dumps(results, indent=1))
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 def picture(preset: str, engine: str) -> dict[str, Any]:
-    """Milliseconds of one picture after another, the first untimed."""
-    from otil_exp.cell import prepare
-    from otil_exp.pipeline import build_pipeline
-
+    """What one picture after another takes, the first untimed."""
     register_schema()
     model = "sdxl_random" if torch.cuda.is_available() else "shapes"
     overrides = [f"preset={preset}", f"engine={engine}", f"model={model}", f"num_inference_steps={STEPS}"]
@@ -50,45 +61,69 @@ def picture(preset: str, engine: str) -> dict[str, Any]:
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         config = prepare(compose("config", overrides)).effective
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    case = Case(preset, engine, 1024, config.topology.world_size, config.topology.split_batch)
+    ranks = fake_place(Case(preset, engine, 1024, config.topology.world_size, config.topology.split_batch), device)
     start = time.perf_counter()
-    with build_pipeline(config, fake_place(case, device)) as pipeline:
+    with build_pipeline(config, ranks) as pipeline:
         found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.unet.runs_as}
         pipeline("a cat", 0)
-        before = dict(torch._dynamo.utils.counters["stats"])
-        denoised = [_timed(lambda: pipeline("a dog", 1, decode=False)) for _ in range(3)]
-        found["denoising_ms"] = min(ms for ms, _ in denoised)
-        steps = denoised[-1][1].steps
-        found["steps_ms"] = sum(step.ms for step in steps)
-        found["steady_ms"] = median(step.ms for step in steps if step.step.kind == "steady")
-        found["text_ms"] = min(
-            _timed(lambda: pipeline.pipeline.encode_prompt("a dog", device=device))[0] for _ in range(3)
-        )
-        found["with_vae_ms"] = min(_timed(lambda: pipeline("a dog", 1))[0] for _ in range(2))
-        found["new_graphs"] = dict(torch._dynamo.utils.counters["stats"]) != before
+        graphs = _graphs()
+        found |= denoising(pipeline)
+        found["text_ms"] = _fastest(lambda: pipeline.pipeline.encode_prompt("a dog", device=device))
+        found["with_vae_ms"] = _fastest(lambda: pipeline("a dog", 1))
+        found["around_steps"] = 1 - (found["steps_ms"] + found["text_ms"]) / found["denoising_ms"]
+        found["new_graphs"] = _graphs() - graphs
         if device.type == "cuda":
-            found |= {"host_waits": _waits(lambda: pipeline("a dog", 1, decode=False)), "peak_mib": _peak_mib()}
-            if pipeline.exchange is not None:
-                found["exchange_us"] = exchange_us(pipeline)
+            found["host_waits"] = host_waits(lambda: pipeline("a dog", 1, decode=False))
+            found["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        if ranks.topology.world_size > 1:
+            pipeline.pipeline.vae = sliced_vae(pipeline.pipeline.vae, ranks)
+            found["with_sliced_vae_ms"] = _fastest(lambda: pipeline("a dog", 1))
     return found
 
 
-def exchange_us(pipeline: Any) -> float:
-    """GPU time of an exchange at K=64, k=16, microseconds: the host is ahead, behind a long kernel."""
+def denoising(pipeline: Any) -> dict[str, float]:
+    """The fastest of three pictures without the VAE: wall time, and its steps between events on the GPU."""
+    timed = [_timed(lambda: pipeline("a dog", 1, decode=False)) for _ in range(3)]
+    milliseconds, generated = min(timed, key=lambda pair: pair[0])
+    by_kind = {kind: [step.ms for step in generated.steps if step.step.kind == kind] for kind in ("warmup", "steady")}
+    medians = {f"{kind}_ms": median(times) for kind, times in by_kind.items() if times}
+    return {"denoising_ms": milliseconds, "steps_ms": sum(step.ms for step in generated.steps), **medians}
+
+
+def exchanges_us() -> dict[str, float]:
+    """GPU time of an exchange at K=64, k=16, without NCCL, called and replayed, microseconds."""
+    found = {}
+    ranks = fake_place(Case("otil", world_size=4, split_batch=False), torch.device("cuda"))
     latents = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.float16)
-    exchange = pipeline.exchange
-    exchange.remember(latents)
+    called = LatentExchange(BlockGrid(32, 128, 8), 0, slices=4, k=16, group=ranks.batch_group)
+    replayed = ReplayedExchange(called, TrafficCounter(), CudaGraphRecorder())
+    replayed.prepare(latents)
+    for name, exchange in (("called", called), ("replayed", replayed)):
+        found[name] = _gpu_us(lambda exchange=exchange: exchange.step(latents))
+    return found
+
+
+def _gpu_us(run: Any) -> float:
+    """Microseconds of a call on the GPU: the host is ahead, behind a long kernel."""
     for _ in range(3):
-        exchange.step(latents)
+        run()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     torch.cuda._sleep(200_000_000)
     start.record()
     for _ in range(20):
-        exchange.step(latents)
+        run()
     end.record()
     torch.cuda.synchronize()
     return 1e3 * float(start.elapsed_time(end)) / 20
+
+
+def _graphs() -> int:
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def _fastest(run: Any) -> float:
+    return min(_timed(run)[0] for _ in range(3))
 
 
 def _timed(run: Any) -> tuple[float, Any]:
@@ -99,25 +134,6 @@ def _timed(run: Any) -> tuple[float, Any]:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return 1e3 * (time.perf_counter() - start), result
-
-
-def _waits(run: Any) -> dict[str, int]:
-    """Where the host waits for the GPU in a picture, and how often."""
-    found: dict[str, int] = {}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        run()
-        torch.cuda.set_sync_debug_mode("default")
-    for warning in caught:
-        if "called a synchronizing" in str(warning.message):
-            place = f"{'/'.join(Path(warning.filename).parts[-2:])}:{warning.lineno}"
-            found[place] = found.get(place, 0) + 1
-    return found
-
-
-def _peak_mib() -> float:
-    return torch.cuda.max_memory_allocated() / 2**20
 
 
 if __name__ == "__main__":

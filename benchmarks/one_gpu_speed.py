@@ -5,8 +5,9 @@
     python benchmarks/one_gpu_speed.py --list
 
 Other ranks are played by torch's fake process group (what it gathers is the rank's own), so that a step is this rank's
-compute alone: what NCCL takes is not in it. Every case is a process of its own; they compile side by side and are timed
-one after the other. Prints a Markdown table and writes results.json. Without a GPU it takes the shapes model.
+compute alone: what NCCL takes is not in it. Every case is a process of its own. Those that compile do so side by side,
+and then each is timed alone; the others come after them. Prints a Markdown table and writes results.json.
+Without a GPU the model is shapes at 256 x 256, upstream's layers are called, and cases compile one after the other.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 WARMUP_STEPS = 1
 REPEATS = 20
-COMPILE_TIMEOUT_S = float(os.environ.get("COMPILE_TIMEOUT_S", 420))
+COMPILE_TIMEOUT_S = float(os.environ.get("COMPILE_TIMEOUT_S", 900))
+"""Bound on getting a batch of cases ready."""
+ON_CPU = not torch.cuda.is_available()
 
 
 @dataclass(frozen=True)
@@ -56,33 +62,42 @@ class Case:
         return "-".join([self.method, self.engine, str(self.size), ranks, *extras])
 
 
+UPSTREAM = "eager" if ON_CPU else "cuda_graph"
+"""How upstream's layers are run."""
+
+
 def whole(engine: str, size: int, **rest: Any) -> Case:
     return Case("reference", engine, size, 1, False, **rest)
 
 
-CASES = [
-    *(whole(engine, size) for size in (1024, 2048, 3840) for engine in ("eager", "cuda_graph", "compiled")),
-    whole("compiled", 1024, variant="flash"),
-    Case("no_sync", both=True),
-    Case("no_sync", gn_sync="true"),
-    Case("distrifusion"),
-    Case("no_sync", "compiled"),
-    Case("no_sync", "compiled", gn_sync="true"),
-    Case("no_sync", "compiled", gn_sync="fused"),
-    Case("no_sync", "compiled", gn_sync="fused", both=True),
-    Case("no_sync", "compiled", gn_sync="fused", variant="flash"),
-    Case("no_sync", "compiled", gn_sync="fused", variant="autotune"),
-    *(
-        Case("no_sync", engine, size, gn_sync="fused" if engine == "compiled" else "false")
-        for size in (2048, 3840)
-        for engine in ("cuda_graph", "compiled")
-    ),
-    *(
-        Case("no_sync", engine, 1024, ranks, split, "fused" if engine == "compiled" else "false")
-        for ranks, split in ((8, True), (2, False), (4, False))
-        for engine in ("cuda_graph", "compiled")
-    ),
-]
+def cases_on_gpu() -> list[Case]:
+    cases = [
+        *(whole("compiled", size) for size in (1024, 2048, 3840)),
+        *(Case("no_sync", "compiled", size) for size in (1024, 2048, 3840)),
+        Case("no_sync", "compiled", gn_sync="true"),
+        Case("no_sync", "compiled", gn_sync="fused", both=True),
+    ]
+    ranks = ((2, True), (2, False), (4, False), (8, True), (8, False))
+    cases += [Case("no_sync", "compiled", 1024, *rank) for rank in ranks]
+    cases += [
+        whole("compiled", 1024, variant="flash"),
+        Case("no_sync", "compiled", variant="flash"),
+        Case("no_sync", "compiled", variant="autotune"),
+    ]
+    upstream = [replace(case, engine=UPSTREAM) for case in cases if not case.variant and case.gn_sync != "fused"]
+    return cases + [replace(case, both=case == Case("no_sync", UPSTREAM)) for case in upstream] + [Case("distrifusion")]
+
+
+def cases_on_cpu() -> list[Case]:
+    kinds = [
+        whole("compiled", 256),
+        *(Case("no_sync", "compiled", 256, *rank) for rank in ((2, False), (4, True))),
+        Case("no_sync", "compiled", 256, gn_sync="true"),
+    ]
+    return kinds + [replace(case, engine=UPSTREAM) for case in kinds]
+
+
+CASES = cases_on_cpu() if ON_CPU else cases_on_gpu()
 
 
 def main(folder: Path, names: list[str]) -> None:
@@ -91,15 +106,23 @@ def main(folder: Path, names: list[str]) -> None:
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         sys.exit(f"no case is called {', '.join(sorted(unknown))}; --list names them")
+    compiled = [case for case in cases if case.engine == "compiled"]
+    batches = [[case] for case in compiled] if ON_CPU else [compiled]
+    results: list[dict[str, Any]] = []
+    for batch in [*batches, [case for case in cases if case.engine != "compiled"]]:
+        for result in timed_together(batch, folder):
+            results.append(result)
+            print(json.dumps(result), flush=True)
+            (folder / "results.json").write_text(json.dumps(results, indent=1))
+    compare_outputs(results, folder)
+    (folder / "results.json").write_text(json.dumps(results, indent=1))
+    print(*table(results), sep="\n")
+
+
+def timed_together(cases: Sequence[Case], folder: Path) -> Iterator[dict[str, Any]]:
+    """Get all cases ready side by side, then time one after the other."""
     start = time.monotonic()
-    children = {
-        case.name: subprocess.Popen(
-            [sys.executable, __file__, "--case", json.dumps(asdict(case)), str(folder)],
-            stdout=(folder / f"{case.name}.log").open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        for case in cases
-    }
+    children = {case.name: _start(case, folder) for case in cases}
     waiting = dict(children)
     while waiting and time.monotonic() - start < COMPILE_TIMEOUT_S:
         time.sleep(0.5)
@@ -111,33 +134,51 @@ def main(folder: Path, names: list[str]) -> None:
     print(f"ready after {time.monotonic() - start:.0f} s; not ready: {', '.join(waiting) or 'none'}", flush=True)
     for child in waiting.values():
         child.kill()
-    results = []
     for case in cases:
         (folder / f"{case.name}.go").touch()
         try:
-            children[case.name].wait(timeout=90)
+            children[case.name].wait(timeout=180)
         except subprocess.TimeoutExpired:
             children[case.name].kill()
         result = folder / f"{case.name}.json"
         if result.exists():
-            results.append(json.loads(result.read_text()))
-            print(json.dumps(results[-1]), flush=True)
+            yield json.loads(result.read_text())
         else:
             print(f"{case.name}: failed\n{(folder / f'{case.name}.log').read_text()[-1500:]}", flush=True)
-        (folder / "results.json").write_text(json.dumps(results, indent=1))
-    print(*table(results), sep="\n")
+
+
+def _start(case: Case, folder: Path) -> subprocess.Popen[bytes]:
+    for suffix in ("ready", "go", "json"):
+        (folder / f"{case.name}.{suffix}").unlink(missing_ok=True)
+    return subprocess.Popen(
+        [sys.executable, __file__, "--case", json.dumps(asdict(case)), str(folder)],
+        stdout=(folder / f"{case.name}.log").open("w"),
+        stderr=subprocess.STDOUT,
+    )
+
+
+def compare_outputs(results: list[dict[str, Any]], folder: Path) -> None:
+    """Add how far a compiled step is from the same step of upstream's layers: ||a - b|| / ||b||."""
+    by_case = {result["case"]: result for result in results}
+    for case in CASES:
+        twins = [replace(case, engine=UPSTREAM, variant="", both=both).name for both in (False, True)]
+        twin = next((name for name in twins if name in by_case), None)
+        if case.engine == "compiled" and case.name in by_case and twin is not None:
+            ours, theirs = (torch.load(folder / f"{name}.pt").float() for name in (case.name, twin))
+            by_case[case.name]["off_by"] = float((ours - theirs).norm() / theirs.norm())
 
 
 def table(results: list[dict[str, Any]]) -> list[str]:
     """One Markdown row a case."""
     lines = [
-        "| case | silent step, ms | synchronous, ms | host, ms | peak memory, MiB | ready after, s |",
-        "|---|---|---|---|---|---|",
+        "| case | silent step, ms | synchronous, ms | host, ms | off by | peak memory, MiB | ready after, s |",
+        "|---|---|---|---|---|---|---|",
     ]
     for result in results:
         synchronous = f"{result['synchronous_ms']:.2f}" if "synchronous_ms" in result else "-"
+        off_by = f"{result['off_by']:.1e}" if "off_by" in result else "-"
         lines.append(
-            f"| {result['case']} | {result['step_ms']:.2f} | {synchronous} | {result['host_ms']:.2f} "
+            f"| {result['case']} | {result['step_ms']:.2f} | {synchronous} | {result['host_ms']:.2f} | {off_by} "
             f"| {result['peak_mib']:.0f} | {result['ready_s']:.0f} |"
         )
     return lines
@@ -145,7 +186,6 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 
 def run_case(case: Case, folder: Path) -> None:
     """Build one rank's UNet, say so, wait for the word, time it."""
-    import torch
     import torch._inductor.config
 
     from otil_exp.upstream.sliced import graph
@@ -172,8 +212,6 @@ def run_case(case: Case, folder: Path) -> None:
 
 def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
     """The UNet of rank 0 with fake peers, ready to run, and inputs of a step."""
-    import torch
-
     from otil_exp.choices import Engine, GnSync, Parallelism, SyncMode
     from otil_exp.traffic import TrafficCounter
     from otil_exp.upstream import build_unet
@@ -215,7 +253,6 @@ def prepared_unet(case: Case, device: Any) -> tuple[Any, dict[str, Any]]:
 
 def random_unet(dtype: Any, device: Any) -> Any:
     """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
-    import torch
     from diffusers import UNet2DConditionModel
 
     from otil_exp import loading
@@ -241,7 +278,8 @@ def fake_place(case: Case, device: Any) -> Any:
 
     if case.world_size == 1:
         return single_rank(device)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.world_size)
+    if not dist.is_initialized():
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.world_size)
     topology = Topology(world_size=case.world_size, split_batch=case.split_batch)
     return RankContext(
         topology=topology,
@@ -255,8 +293,6 @@ def fake_place(case: Case, device: Any) -> Any:
 
 def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict[str, Any]:
     """Medians of a steady step and, if it is ready, of a synchronous one."""
-    import torch
-
     unet.begin(steps_of(case))
     result: dict[str, Any] = {}
     repeats = max(5, REPEATS * 1024 // case.size) if case.engine == "compiled" or case.world_size > 1 else 5
@@ -267,7 +303,7 @@ def measured(unet: Any, inputs: dict[str, Any], case: Case, device: Any) -> dict
             unet._next = WARMUP_STEPS + 1
         result["step_ms"], result["host_ms"] = _times(lambda: unet(**inputs), device, repeats, skip=3)
         if device.type == "cuda":
-            result["host_syncs"] = _host_syncs(lambda: unet(**inputs))
+            result["host_waits"] = host_waits(lambda: unet(**inputs))
         output = unet(**inputs).sample
     result["finite"] = bool(output.isfinite().all())
     result["output_std"] = float(output.float().std())
@@ -287,7 +323,6 @@ def steps_of(case: Case) -> Any:
 
 def kernels(unet: Any, inputs: dict[str, Any], case: Case) -> str:
     """Where the GPU spends a steady step: kernels by total time."""
-    import torch
     from torch.profiler import ProfilerActivity, profile
 
     unet.begin(steps_of(case))
@@ -301,22 +336,23 @@ def kernels(unet: Any, inputs: dict[str, Any], case: Case) -> str:
     return "\n".join(lines + [f"{e.self_device_time_total:9.0f} us {e.count:5d} x {e.key[:110]}" for e in found[:45]])
 
 
-def _host_syncs(run: Any) -> int:
-    """How often a call makes the host wait for the GPU."""
-    import torch
-
+def host_waits(run: Any) -> dict[str, int]:
+    """Where a call makes the host wait for the GPU, and how often."""
+    found: dict[str, int] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         run()
         torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(warning.message) for warning in caught)
+    for warning in caught:
+        if "called a synchronizing" in str(warning.message):
+            place = f"{'/'.join(Path(warning.filename).parts[-2:])}:{warning.lineno}"
+            found[place] = found.get(place, 0) + 1
+    return found
 
 
 def _times(run: Any, device: Any, repeats: int, skip: int) -> tuple[float, float]:
     """Median milliseconds of a call, and of handing it to an idle GPU."""
-    import torch
-
     for _ in range(skip):
         run()
     if device.type == "cpu":
