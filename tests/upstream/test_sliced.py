@@ -3,6 +3,7 @@
 import pytest
 import torch
 from places import place, place_without_peers
+from sliced_layers import exchanging_layers
 from torch import nn
 from torch._dynamo.utils import counters
 from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
@@ -134,11 +135,18 @@ def test_naive_patch_needs_nothing_of_the_other_slices(made):
 
 
 @pytest.mark.ranks
-def test_compiled_ranks_make_the_same_picture_count_the_same_traffic_and_never_compile_again():
-    """Over steps, prompts and pictures; the second picture has another latent and another text."""
+def test_compiled_ranks_make_the_same_picture_send_the_same_bytes_in_fewer_collectives_and_never_compile_again():
+    """Over steps, prompts and pictures; the second picture has another latent and another text.
+    A synchronous step has a collective a layer, but one for a GroupNorm and the convolution after it.
+    """
     for pictures_of, traffic_of, new_graphs in run_ranks(2, compiled_work, timeout=280):
         assert worst(pictures_of["compiled"], pictures_of["eager"]) <= 1e-5
-        assert traffic_of["compiled"] == traffic_of["eager"]
+        ours, theirs = traffic_of["compiled"], traffic_of["eager"]
+        assert [step.bytes_sent for step in ours] == [step.bytes_sent for step in theirs]
+        layers, shared, norms = exchanging_layers(tiny_unet())  # and a step gathers the noise prediction
+        assert [step.collectives for step in theirs] == [layers + 1, norms + 1, norms + 1, layers + 1, norms + 1]
+        layers -= shared
+        assert [step.collectives for step in ours] == [layers + 1, norms + 1, norms + 1, layers + 1, norms + 1]
         assert new_graphs == 0
 
 

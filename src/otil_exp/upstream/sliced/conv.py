@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from otil_exp.upstream.sliced.layer import SlicedLayer
-from otil_exp.upstream.sliced.slices import Slices
+from otil_exp.upstream.sliced.slices import Slices, edge_rows
 
 
 class SlicedConv(SlicedLayer):
@@ -29,10 +29,13 @@ class SlicedConv(SlicedLayer):
         assert conv.stride in ((1, 1), (2, 2)), f"{conv}"
         self.conv, self._slices = conv, slices
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (n, C, h, w), h even for stride 2. Returns (n, C', h / stride, w / stride)."""
+    def forward(self, x: torch.Tensor, halos: torch.Tensor | None = None) -> torch.Tensor:
+        """x: (n, C, h, w), h even for stride 2. Returns (n, C', h / stride, w / stride).
+
+        halos: (2, n, C, 1, w), the rows above and below x, if a synchronous step need not exchange them.
+        """
         if self.synchronous:
-            self._renew(x)
+            self._renew(self._slices.halos(self._slices.gather(edge_rows(x))) if halos is None else halos)
         y: torch.Tensor = self.conv(x)
         row = torch.arange(y.shape[2], device=y.device).view(1, 1, -1, 1)
         y = torch.where(row == 0, y + self.top, y)
@@ -40,10 +43,8 @@ class SlicedConv(SlicedLayer):
             y = torch.where(row == y.shape[2] - 1, y + self.bottom, y)
         return y
 
-    def _renew(self, x: torch.Tensor) -> None:
-        """Exchange first and last rows, and keep what the neighbours' add."""
-        edges = self._slices.gather(torch.stack([x[:, :, :1], x[:, :, -1:]]))  # (N, 2, n, C, 1, w)
-        halos = edges.flatten(0, 1).index_select(0, self._slices.halos)
+    def _renew(self, halos: torch.Tensor) -> None:
+        """Keep what the neighbours' rows add."""
         above, below = torch.where(self._slices.inside.view(2, 1, 1, 1, 1), halos, 0)
         stride = self.conv.stride[1]
         self._keep("top", F.conv2d(above, self.conv.weight[:, :, :1], stride=stride, padding=(0, 1)))

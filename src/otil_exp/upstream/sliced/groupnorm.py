@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from otil_exp.choices import GnSync
 from otil_exp.upstream.sliced.layer import SlicedLayer
-from otil_exp.upstream.sliced.slices import Slices
+from otil_exp.upstream.sliced.slices import Slices, edge_rows
 from otil_exp.upstream.statistics import affine, combined, corrected, slice_statistics
 
 
@@ -31,13 +33,30 @@ class SlicedGroupNorm(SlicedLayer):
         if not self.synchronous and self._gn_sync is GnSync.off:
             alone: torch.Tensor = self.norm(x)
             return alone
-        own = slice_statistics(x, self.norm.num_groups)
+        own = self._own(x)
         if self.synchronous or self._gn_sync is GnSync.exact:
             statistics = combined(self._slices.gather(own))
         else:
             before = self.stale.index_select(0, self._slices.own)[0]
             statistics = corrected(self.stale, own, before)
+        return _normalised([x], *affine(*statistics, self.norm))[0]
+
+    def with_halos(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """In a synchronous step: x as forward returns it, and the rows next to it, by one collective for both.
+
+        x: (n, C, h, w). Returns the same shape and (2, n, C, 1, w), in x's dtype; rows outside the picture are any.
+        """
+        assert self.synchronous
+        statistics, edges = self._slices.gather_all([self._own(x), edge_rows(x)])
+        x, halos = _normalised([x, self._slices.halos(edges)], *affine(*combined(statistics), self.norm))
+        return x, halos
+
+    def _own(self, x: torch.Tensor) -> torch.Tensor:
+        own = slice_statistics(x, self.norm.num_groups)
         if self._gn_sync is GnSync.fused:
             self._keep("fresh", own)
-        shift, scale = affine(*statistics, self.norm)
-        return (shift + x * scale).to(x.dtype)
+        return own
+
+
+def _normalised(parts: Sequence[torch.Tensor], shift: torch.Tensor, scale: torch.Tensor) -> list[torch.Tensor]:
+    return [(shift + part * scale).to(part.dtype) for part in parts]

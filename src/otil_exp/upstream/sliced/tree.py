@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffusers.models.attention_processor import Attention
+from diffusers.models.resnet import ResnetBlock2D
 from torch import nn
 
 from otil_exp.choices import GnSync
@@ -14,6 +15,8 @@ from otil_exp.upstream.sliced.attention import CrossAttention, PictureAttention,
 from otil_exp.upstream.sliced.conv import FirstConv, SlicedConv
 from otil_exp.upstream.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.upstream.sliced.layer import SlicedLayer
+from otil_exp.upstream.sliced.normed_conv import NormedConv
+from otil_exp.upstream.sliced.resnet import SlicedResnet
 from otil_exp.upstream.sliced.slices import Slices
 
 
@@ -34,9 +37,14 @@ def slice_layers(unet: nn.Module, slices: Slices, gn_sync: GnSync) -> None:
             return None
         if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1):
             return FirstConv(layer) if name == "conv_in" else SlicedConv(layer, slices)
+        if isinstance(layer, ResnetBlock2D):
+            return SlicedResnet(layer, slices, gn_sync)
         return SlicedGroupNorm(layer, slices, gn_sync) if isinstance(layer, nn.GroupNorm) else None
 
     _replace(unet, sliced)
+    if slices.count > 1:
+        unet.conv_out = NormedConv(unet.conv_norm_out, unet.conv_act, unet.conv_out)
+        unet.conv_norm_out = unet.conv_act = nn.Identity()
 
 
 def _replace(module: nn.Module, replacement: Callable[[str, nn.Module], nn.Module | None]) -> None:
