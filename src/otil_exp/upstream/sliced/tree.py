@@ -6,7 +6,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
+from diffusers.models.autoencoders.vae import Decoder
 from diffusers.models.resnet import ResnetBlock2D
 from torch import nn
 
@@ -20,7 +22,7 @@ from otil_exp.upstream.sliced.resnet import SlicedResnet
 from otil_exp.upstream.sliced.slices import Slices
 
 
-def slice_layers(unet: nn.Module, slices: Slices, gn_sync: GnSync) -> None:
+def slice_layers(unet: UNet2DConditionModel | Decoder, slices: Slices, gn_sync: GnSync) -> None:
     """Replace in place the layers that look beyond their own rows; with one slice, only merge projections.
 
     Which ones those are is distrifuser's choice too (models/distri_sdxl_unet_pp.py:22).
