@@ -7,12 +7,12 @@ from statistics import fmean
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from plan import METHODS, Plan, keep
+from plan import METHODS, Plan, keep, results
 
 from otil_exp.app import conf_folder
 from otil_exp.cell import Cell, prepare
-from otil_exp.choices import DeviceKind
-from otil_exp.config import ExperimentConfig, register_schema
+from otil_exp.choices import DeviceKind, GnSync
+from otil_exp.config import ExperimentConfig, gn_sync_of, register_schema
 from otil_exp.job import Job
 from otil_exp.run.folder import RunFolder
 
@@ -20,15 +20,22 @@ TIMEOUT_S = 60.0
 
 
 def timed_cells(side: int, plan: Plan) -> None:
-    """mode=benchmark of every method on both topologies, and of the reference on one GPU."""
-    nosplit, split = plan.topologies
+    """mode=benchmark of every method on slices of the picture, and of the reference on one GPU."""
     engine = f"engine={plan.engine}"
     run_cells([timed(plan, side, "reference", "1gpu", engine)])
-    run_cells([timed(plan, side, method, nosplit, engine) for method in METHODS])
+    run_cells([timed(plan, side, method, plan.topologies[0], engine) for method in METHODS])
+
+
+def split_cells(plan: Plan) -> None:
+    """mode=benchmark with the batch in halves, at both sizes."""
     methods = METHODS if plan.world_size > 2 else ("otil",)  # two ranks that split the batch have one slice each
-    run_cells([timed(plan, side, method, split, engine) for method in methods])
-    if side == 1024 and plan.device == "cuda":
-        run_cells([timed(plan, side, method, nosplit, "engine=eager") for method in ("otil", "distrifusion")])
+    split, engine = plan.topologies[1], f"engine={plan.engine}"
+    run_cells([timed(plan, side, method, split, engine) for side in (1024, 2048) for method in methods])
+
+
+def eager_cells(plan: Plan) -> None:
+    """What CUDA graphs save: two methods without them."""
+    run_cells([timed(plan, 1024, method, plan.topologies[0], "engine=eager") for method in ("otil", "distrifusion")])
 
 
 def timed(plan: Plan, side: int, method: str, topology: str, *overrides: str) -> Cell:
@@ -48,6 +55,12 @@ def cell(plan: Plan, method: str, topology: str, *overrides: str, device: str | 
         return prepare(compose("config", [f"preset={method}", f"topology={topology}", *common, *where, *overrides]))
 
 
+def short(plan: Plan, steps: int) -> tuple[str, ...]:
+    """Overrides of a picture of few steps that has steps of every kind."""
+    pixels, _ = plan.sizes(1024)
+    return (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "warmup_steps=2", "refresh=every5")
+
+
 def run_cells(cells: list[Cell]) -> None:
     """Run cells of one topology on one set of ranks; a failed one is recorded in its folder, and the next ones run."""
     failures: dict[str, str] = {}
@@ -58,26 +71,38 @@ def run_cells(cells: list[Cell]) -> None:
 def name_of(effective: ExperimentConfig) -> str:
     """Method, topology, engine, device and size of a cell."""
     topology = effective.topology
-    split = "" if topology.world_size == 1 else " split" if topology.split_batch else " nosplit"
     device = "" if effective.device.kind is not DeviceKind.shared_gpu else " shared_gpu"
-    engine, pixels = effective.engine.name.name, effective.height
-    return f"{effective.preset.name} {topology.world_size}gpu{split} {engine}{device} {pixels}"
+    method = _method(effective.preset.name, gn_sync_of(effective.preset))
+    place = _place(topology.world_size, topology.split_batch)
+    return f"{method} {place} {effective.engine.name.name}{device} {effective.height}"
+
+
+def _method(name: str, gn_sync: str) -> str:
+    return f"{name} gn_sync=fused" if gn_sync == GnSync.fused else name
+
+
+def _place(world_size: int, split_batch: bool) -> str:
+    split = "" if world_size == 1 else " split" if split_batch else " nosplit"
+    return f"{world_size}gpu{split}"
 
 
 def keep_timed(plan: Plan) -> None:
     """Keep what every finished cell of mode=benchmark cost, from its run folder."""
     for path in sorted((plan.out / "runs").glob("*/record.json")):
         folder = RunFolder(path.parent)
-        if folder.finished and folder.config["mode"] == "benchmark":
-            keep(f"cells_{folder.config['height']}", _name(folder), figures(folder), plan)
+        if not folder.finished or folder.config["mode"] != "benchmark":
+            continue
+        part, name = f"cells_{folder.config['height']}", _name(folder)
+        if results(plan).get(part, {}).get(name, {}).get("folder") != folder.path.name:
+            keep(part, name, figures(folder), plan)
 
 
 def _name(folder: RunFolder) -> str:
     """`name_of`, from a run folder."""
     record, topology = folder.record, folder.record["topology"]
-    split = "" if topology["world_size"] == 1 else " split" if topology["split_batch"] else " nosplit"
-    place = f"{topology['world_size']}gpu{split} {record['engine']}"
-    return f"{record['method']} {place} {folder.config['height']}"
+    method = _method(record["method"], str(record["effective"]["preset"]["gn_sync"]))
+    place = _place(topology["world_size"], topology["split_batch"])
+    return f"{method} {place} {record['engine']} {folder.config['height']}"
 
 
 def figures(folder: RunFolder) -> dict[str, Any]:
@@ -98,6 +123,7 @@ def figures(folder: RunFolder) -> dict[str, Any]:
         "image_s": image["value"],
         "samples": image["samples"],
         "peak_memory_mib": folder.record["peak_memory_mib"],
+        "runs_as": folder.record["engine_runs_as"],
         "kinds": kinds,
         "folder": folder.path.name,
     }

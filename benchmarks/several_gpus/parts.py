@@ -19,6 +19,22 @@ def measure(part: str, plan: Plan) -> None:
         from cells import timed_cells
 
         timed_cells(int(part.removeprefix("cells_")), plan)
+    elif part in ("split", "eager_1024"):
+        import cells
+
+        {"split": cells.split_cells, "eager_1024": cells.eager_cells}[part](plan)
+    elif part in ("compiled", "compiled_1024", "compiled_2048"):
+        from compiled import compiled_cells
+
+        compiled_cells((1024, 2048) if part == "compiled" else (int(part.removeprefix("compiled_")),), plan)
+    elif part == "warm":
+        from compiled import warm_cells
+
+        warm_cells(plan)
+    elif part == "compiled_pictures":
+        from compiled_pictures import compare_compiled
+
+        compare_compiled(plan)
     elif part == "pictures":
         from pictures import compare_pictures
 

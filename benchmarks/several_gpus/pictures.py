@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from cells import cell, name_of, run_cells
+from cells import cell, name_of, run_cells, short
 from PIL import Image
 from plan import METHODS, Plan, keep
 
@@ -12,8 +12,7 @@ from otil_exp.cell import Cell
 
 def compare_pictures(plan: Plan) -> None:
     """Make one picture of each method both ways from the same seed, and compare them value by value."""
-    pixels, _ = plan.sizes(1024)
-    shape = (f"height={pixels}", f"width={pixels}", "num_inference_steps=10", "warmup_steps=2", "refresh=every5")
+    shape = short(plan, 10)
     nosplit, _ = plan.topologies
     own = [cell(plan, method, nosplit, *shape, f"engine={plan.engine}") for method in METHODS]
     called = [cell(plan, method, nosplit, *shape, "engine=eager") for method in ("otil", "distrifusion")]

@@ -1,0 +1,72 @@
+"""engine=compiled over NCCL: times of a picture, and of getting ready with nothing compiled yet and everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cells import cell, name_of, timed
+from plan import Plan, keep
+from side_by_side import Waiting, side_by_side
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+from otil_exp.cell import Cell
+
+COMPILED = {
+    1024: ("reference", "guide", "otil", "balanced", "naive_patch", "full_sync", "otil_fused"),
+    2048: ("reference", "guide", "otil"),
+}
+"""Side of the pictures -> methods, in the order in which they are timed."""
+
+READY_S = 300.0
+TIMED_S = 60.0
+WARM_S = 150.0
+
+PATIENT = "launch.collective_timeout_s=300"
+"""Ranks wait for each other while they compile."""
+
+
+def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
+    """Compile all cells side by side, then time them one after the other; one that fails costs only itself."""
+    cells = [
+        timed(plan, side, *_method(method, plan), f"engine={plan.compiling}", PATIENT)
+        for side in sides
+        for method in COMPILED[side]
+    ]
+    left = [one for one in cells if not one.folder.finished]
+    with side_by_side(left, plan.out / "compiled", READY_S) as jobs:
+        _keep_ready(jobs, plan)
+        for job in jobs:
+            if job.ready_s is None or not job.go(TIMED_S):
+                keep("compiled_failed", name_of(job.cell.effective), job.last_words, plan)
+
+
+def warm_cells(plan: Plan) -> None:
+    """Get the cells of 1024² ready once more, in fresh processes that find everything compiled."""
+    with side_by_side([_untimed(method, plan) for method in COMPILED[1024]], plan.out / "warm", WARM_S) as jobs:
+        _keep_ready(jobs, plan)
+        for job in jobs:
+            if job.ready_s is None:
+                keep("warm_failed", name_of(job.cell.effective), job.last_words, plan)
+
+
+def _keep_ready(jobs: list[Waiting], plan: Plan) -> None:
+    """Keep how long each cell took to get ready: warm where this machine has compiled it before, else cold."""
+    for job in jobs:
+        name = name_of(job.cell.effective)
+        mark = Path(cache_dir(), f"several_gpus {name}")
+        keep("warm_s" if mark.exists() else "cold_s", name, job.ready_s, plan)
+        if job.ready_s is not None:
+            mark.touch()
+
+
+def _untimed(method: str, plan: Plan) -> Cell:
+    pixels, steps = plan.sizes(1024)
+    shape = (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "name=warm")
+    return cell(plan, *_method(method, plan), *shape, f"engine={plan.compiling}", PATIENT)
+
+
+def _method(method: str, plan: Plan) -> tuple[str, ...]:
+    """Preset, topology and overrides of a method."""
+    if method == "otil_fused":
+        return "otil", plan.topologies[0], "preset.gn_sync=fused"
+    return method, "1gpu" if method == "reference" else plan.topologies[0]
