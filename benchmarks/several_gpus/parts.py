@@ -11,7 +11,7 @@ def measure(part: str, plan: Plan) -> None:
         from links import links
 
         links(plan)
-    elif part in ("collectives", "capture"):
+    elif part in ("collectives", "exchange", "capture"):
         import nccl
 
         getattr(nccl, part)(plan)

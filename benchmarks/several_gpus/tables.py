@@ -16,6 +16,7 @@ KINDS = ("warmup", "steady", "refresh", "final")
 def tables(found: dict[str, Any]) -> str:
     """All tables that the parts which ran allow."""
     blocks = [_machine(found.get("links", {})), _collectives(found.get("collectives", {}))]
+    blocks.append(_lists("An exchange of blocks", found.get("exchange", {})))
     blocks.append(_lists("NCCL in a CUDA graph", found.get("capture", {})))
     blocks += [_cells(part, found) for part in sorted(found) if part.startswith("cells_")]
     blocks.append(_failed("Compiled cells that were not timed", found.get("compiled_failed", {})))

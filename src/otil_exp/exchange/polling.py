@@ -27,7 +27,7 @@ class Polling:
         """Return the indices (k,) int64 of the blocks to send, best first; marks them sent. scores: (K,) float32."""
         if not self.enabled:
             return scores.topk(k).indices
-        chosen = (scores + _UNVISITED_BONUS * self._unvisited).topk(k).indices
+        chosen = scores.add(self._unvisited, alpha=_UNVISITED_BONUS).topk(k).indices
         self._unvisited.index_fill_(0, chosen, 0.0)
         self._unvisited.add_(self._unvisited.amax() == 0)  # none is left: all are unvisited again
         return chosen

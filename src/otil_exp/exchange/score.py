@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -18,7 +19,7 @@ def cosine_dissimilarity(now: Tensor, before: Tensor) -> Tensor:
     a, b = now.flatten(1).float(), before.flatten(1).float()
     norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
     score = (1 - (a * b).sum(dim=1) / norms).clamp(0, 2)
-    return torch.where((norms > 0) & norms.isfinite(), score, torch.zeros_like(score))
+    return torch.where((norms > 0) & (norms < math.inf), score, 0.0)
 
 
 def l2_distance(now: Tensor, before: Tensor) -> Tensor:

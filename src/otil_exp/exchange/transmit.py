@@ -72,6 +72,7 @@ class LatentExchange:
         if self._memory is None:
             self._memory = torch.empty_like(blocks)
             self._before = torch.empty_like(blocks[0])  # what the next step's blocks are compared with
+            self._starts = self.grid.count * torch.arange(self.slices, device=latents.device)[:, None]
             self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
         self._memory.copy_(blocks)
         self._before.copy_(blocks[self.slice_index])
@@ -106,13 +107,11 @@ class LatentExchange:
         return slices.transpose(0, 1).reshape(latents.shape)
 
     def _receive(self, memory: Tensor, chosen: Tensor, payload: Tensor) -> None:
-        """Send the chosen blocks, and put what each peer sent where it belongs in memory (slices, K, C, b, b)."""
+        """Send the chosen blocks, and put what every rank sent where it belongs in memory (slices, K, C, b, b)."""
         # int64 as topk gives it and index_copy_ wants it: 8 bytes beside a block's hundreds cost less than two casts.
         positions = gather(chosen, self.group)
         blocks = gather(payload, self.group)
-        for peer in range(self.slices):
-            if peer != self.slice_index:
-                memory[peer].index_copy_(0, positions[peer], blocks[peer])
+        memory.flatten(0, 1).index_copy_(0, (positions + self._starts).flatten(), blocks.flatten(0, 1))
 
     def _own(self, latents: Tensor) -> Tensor:
         """View this rank's slice (1, C, rows, W) of a whole latent."""
