@@ -7,12 +7,12 @@ and OUT/tables.md, the tables of the result page, are written after each part; t
 --device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing, what needs a GPU
 (collectives, capture, upstream) is reported as not done, and what compiles runs eager.
 
-On two H200s all of it takes longer than ten minutes. In two calls, one soon after the other, of which the second finds
-what the first compiled:
+On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In three calls:
 
-    python benchmarks/several_gpus A --parts links,collectives,compiled,cells_1024
-    python benchmarks/several_gpus B --parts cells_2048,split,compiled_pictures,warm,upstream,pictures,capture,death
-    python benchmarks/several_gpus/tables.py A B > tables.md
+    python benchmarks/several_gpus A --parts compiled_1024,exchange
+    python benchmarks/several_gpus B --parts links,collectives,cells_1024,split,capture,death
+    python benchmarks/several_gpus C --parts cells_2048,upstream,pictures
+    python benchmarks/several_gpus/tables.py A B C > tables.md
 """
 
 from __future__ import annotations

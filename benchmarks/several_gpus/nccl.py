@@ -64,16 +64,23 @@ def _collectives(plan: Plan) -> None:
 
 def _exchange(plan: Plan) -> None:
     ranks = _join(plan)
-    grid = BlockGrid(32, 128, 8)
-    called = LatentExchange(grid, ranks.slice_index, plan.world_size, k=16, group=ranks.batch_group)
-    latents = torch.randn(1, 4, grid.rows * plan.world_size, grid.width, device=ranks.device, dtype=torch.float16)
-    replayed = ReplayedExchange(called, TrafficCounter(), CudaGraphRecorder())
-    replayed.prepare(latents)
-    for name, one in (("called", called), ("replayed", replayed)):
-        time = milliseconds(lambda one=one: one.step(latents), 50, before=dist.barrier)
+    for name, time in _exchange_times(ranks).items():
         if ranks.is_main:
             keep("exchange", f"K=64, k=16, {plan.world_size} slices, {name}, us", round(1e3 * time, 1), plan)
     leave()
+
+
+def _exchange_times(ranks: RankContext) -> dict[str, float]:
+    """Milliseconds; the graph is gone afterwards: NCCL waits for graphs of its collectives before it ends."""
+    grid, slices = BlockGrid(32, 128, 8), ranks.topology.slices
+    called = LatentExchange(grid, ranks.slice_index, slices, k=16, group=ranks.batch_group)
+    latents = torch.randn(1, 4, grid.rows * slices, grid.width, device=ranks.device, dtype=torch.float16)
+    replayed = ReplayedExchange(called, TrafficCounter(), CudaGraphRecorder())
+    replayed.prepare(latents)
+    return {
+        name: milliseconds(lambda one=one: one.step(latents), 50, before=dist.barrier)
+        for name, one in (("called", called), ("replayed", replayed))
+    }
 
 
 def _capture(plan: Plan) -> None:

@@ -65,15 +65,15 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
             # Tensor parallelism cuts the weights up: whole ones beside them would count as its memory.
             keep = not last and run.effective.preset.parallelism is not Parallelism.tensor
             _perform(ranks, run, models, keep_weights=keep)
+            meet()
+            _clear(run.effective, ranks)
             if last:
                 leave()
-            else:
-                meet()
-                _clear(run.effective, ranks)
 
 
 def _clear(effective: ExperimentConfig, ranks: RankContext) -> None:
-    """Drop what a run leaves behind but the weights: the next one's memory and graphs are its own."""
+    """Drop what a run leaves behind but the weights: the next one's memory and graphs are its own, and NCCL does not
+    end before the graphs that hold its collectives."""
     if effective.engine.name is Engine.compiled:
         torch.compiler.reset()  # graphs count per line of code, and past the eighth none would be compiled
     gc.collect()
