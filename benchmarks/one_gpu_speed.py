@@ -49,7 +49,7 @@ class Case:
 
     variant: str = ""
     """flash: attention by FlashAttention, PyTorch's own first choice, instead of cuDNN. autotune: matrix products by
-    the fastest of Triton's and cuBLAS's."""
+    the fastest of Triton's and cuBLAS's. regions: a transformer block is compiled once and called 70 times."""
 
     @property
     def name(self) -> str:
@@ -83,6 +83,8 @@ def cases_on_gpu() -> list[Case]:
         whole("compiled", 1024, variant="flash"),
         Case("no_sync", "compiled", variant="flash"),
         Case("no_sync", "compiled", variant="autotune"),
+        Case("no_sync", "compiled", variant="regions"),
+        Case("no_sync", "compiled", gn_sync="fused", both=True, variant="regions"),
     ]
     upstream = [replace(case, engine=UPSTREAM) for case in cases if not case.variant and case.gn_sync != "fused"]
     return cases + [replace(case, both=case == Case("no_sync", UPSTREAM)) for case in upstream] + [Case("distrifusion")]
@@ -187,6 +189,7 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 def run_case(case: Case, folder: Path) -> None:
     """Build one rank's UNet, say so, wait for the word, time it."""
     import torch._inductor.config
+    from diffusers.models.attention import BasicTransformerBlock
 
     from otil_exp.upstream.sliced import graph
 
@@ -195,6 +198,8 @@ def run_case(case: Case, folder: Path) -> None:
     if case.variant == "autotune":
         torch._inductor.config.max_autotune_gemm = True
         torch._inductor.config.max_autotune_conv_backends = "ATEN"
+    if case.variant == "regions":
+        BasicTransformerBlock.forward = torch.compiler.nested_compile_region(BasicTransformerBlock.forward)
     start = time.monotonic()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     unet, inputs = prepared_unet(case, device)
