@@ -42,7 +42,7 @@ def run_cell(composed: DictConfig) -> str:
     from otil_exp.report.table import summary
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
-    console = Console(quiet=place is not None and place.rank != 0)
+    console = Console(quiet=place is not None and place.rank != 0, soft_wrap=True)
     job = Job(say=console.print, hosted=place is not None, main=place is None or place.rank == 0)
     failures: dict[str, str] = {}
     try:
@@ -63,7 +63,7 @@ def run_cell(composed: DictConfig) -> str:
             raise
         sys.exit(str(error))
     if not in_a_grid:
-        console.print(summary([cell.folder]))
+        console.print(summary([cell.folder]), soft_wrap=False)
     return str(cell.folder.path)
 
 

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
     parsed = parser.parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Console(), Console(stderr=True, soft_wrap=True)
     try:
         settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
         folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])

@@ -51,7 +51,7 @@ class LocalLauncher(BasicLauncher):
             sys.exit("a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun")
         if self.pack < 1:
             sys.exit(f"hydra.launcher.pack={self.pack}: use 1 (every cell starts its ranks) or more")
-        console = Console()
+        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
         assert self.hydra_context is not None
         assert self.config is not None
         configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
@@ -71,7 +71,7 @@ class LocalLauncher(BasicLauncher):
                 if (message := failures.get(str(member.cell.folder.path))) is not None:
                     failed.append(f"#{member.numbers[0]}")
                     console.print(message, style="red", markup=False)
-        console.print(summary([member.cell.folder for member in members]))
+        console.print(summary([member.cell.folder for member in members]), soft_wrap=False)
         if failed:
             sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")
         return [returns[i] for i in range(len(configs))]

@@ -54,7 +54,7 @@ class SlurmLauncher(Launcher):
             )
         except ValueError as error:
             sys.exit(str(error))
-        console = Console()
+        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
         if (problem := run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)) is not None:
             sys.exit(problem)

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folders = find_folders(parsed.folders)
     except FileNotFoundError as error:
-        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(str(error), markup=False, highlight=False)
         return 1
     if parsed.table:
         Console().print(summary(folders))

@@ -35,7 +35,7 @@ def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Pa
         ids = _ids(submission)
         console.print(f"not waiting for them: the same command with hydra.launcher.wait=true does; scancel {ids}")
     if settings.wait or not submission.jobs:
-        console.print(summary([member.cell.folder for member in members]))
+        console.print(summary([member.cell.folder for member in members]), soft_wrap=False)
     return _verdict(members, failures, console)
 
 
