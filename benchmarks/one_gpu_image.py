@@ -137,4 +137,6 @@ def _timed(run: Any) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -389,5 +389,7 @@ if __name__ == "__main__":
         print(*(case.name for case in CASES), sep="\n")
     elif sys.argv[1:2] == ["--case"]:
         run_case(Case(**json.loads(sys.argv[2])), Path(sys.argv[3]))
+    elif not sys.argv[1:] or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     else:
         main(Path(sys.argv[1]), sys.argv[2:])

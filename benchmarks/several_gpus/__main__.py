@@ -5,7 +5,7 @@
 Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
 and OUT/tables.md, the tables of the result page, are written after each part; the run folders lie in OUT/runs.
 --device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing, what needs a GPU
-(collectives, capture, upstream) is reported as not done, and what compiles runs eager.
+(collectives, exchange, capture, upstream) is reported as not done, and what compiles runs eager.
 
 On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In three calls:
 

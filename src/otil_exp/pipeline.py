@@ -114,8 +114,9 @@ class RankPipeline:
         self.close()
 
     def close(self) -> None:
-        """Undo the patches of distrifuser."""
+        """Undo the patches of distrifuser, and drop all graphs: NCCL does not end before those of its collectives."""
         self.unet.close()
+        self.exchange = None
 
     @torch.no_grad()
     def __call__(

@@ -1,6 +1,6 @@
 import torch
-from emulated_graph import emulated_graphs
 
+from emulated_graph import emulated_graphs
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream.engine import CudaGraphs
 from otil_exp.upstream.inputs import StepInputs

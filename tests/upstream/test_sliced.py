@@ -9,6 +9,8 @@ from torch._dynamo.utils import counters
 from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
 
 from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.traffic import TrafficCounter
+from otil_exp.upstream.inputs import StepInputs
 from otil_exp.upstream.sliced import graph
 from otil_exp.upstream.sliced.attention import merged
 from ranks import run_ranks
@@ -56,6 +58,25 @@ def test_a_process_compiles_for_as_many_cells_as_it_performs():
         for _ in range(2):
             with prepared(place_without_peers(), parallelism=Parallelism.none, engine=Engine.compiled):
                 pass
+
+
+@pytest.mark.usefixtures("_no_cpp")
+def test_every_shape_is_compiled_in_a_ranks_turn(monkeypatch):
+    turns = []
+
+    class Noted(graph.Graph):
+        def _turn(self):
+            turns.append(graphs())
+            return super()._turn()
+
+    unet = tiny_unet().requires_grad_(False)
+    call = Noted(unet, place_without_peers(), TrafficCounter(), communicates=False)
+    with torch.no_grad():
+        for height, width in [(64, 32), (32, 64)] * 2:
+            call(StepInputs(timestep=torch.ones(2), **tiny_inputs(height=height, width=width)))
+    assert len(turns) == 2
+    assert graphs() == turns[-1] + 1
+    torch.compiler.reset()
 
 
 def test_merged_projections_are_those_side_by_side():

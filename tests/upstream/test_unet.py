@@ -1,10 +1,13 @@
 """RankUNet in one process: the interface that diffusers' pipeline calls. Oracle: diffusers' own UNet."""
 
+import gc
+import weakref
+
 import pytest
 import torch
-from emulated_graph import emulated_graphs
 from places import place_without_peers
 
+from emulated_graph import emulated_graphs
 from otil_exp.choices import Parallelism, SyncMode
 from otil_exp.exchange import step_kinds
 from otil_exp.traffic import TrafficCounter
@@ -125,3 +128,12 @@ def test_a_step_does_not_walk_the_modules(inputs, monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "named_modules", walk)
     call(unet, inputs, 981.0)
     call(unet, inputs, 500.9)
+
+
+def test_a_closed_unet_has_dropped_its_graphs():
+    """NCCL does not end while there are graphs of its collectives."""
+    unet = rank_unet(graphs=True)
+    engine = weakref.ref(unet.engine)
+    unet.close()
+    gc.collect()
+    assert engine() is None

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
-from emulated_graph import emulated_graphs
 
+from emulated_graph import emulated_graphs
 from otil_exp.choices import Parallelism
 from otil_exp.exchange import Step, repair_pair, step_kinds
 from otil_exp.topology import RankContext

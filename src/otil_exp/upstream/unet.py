@@ -11,7 +11,7 @@ from diffusers.models.unets.unet_2d_condition import UNet2DConditionOutput
 from torch import nn
 
 from otil_exp.upstream.assemble import Assembly, UNetStep
-from otil_exp.upstream.engine import StepEngine
+from otil_exp.upstream.engine import Eager, StepEngine
 from otil_exp.upstream.inputs import Cut, StepInputs, on_device
 from otil_exp.upstream.kinds import StepKinds
 from otil_exp.upstream.layers import StepLayers
@@ -87,8 +87,9 @@ class RankUNet(nn.Module):
         self._layers.clear()
 
     def close(self) -> None:
-        """Undo the patches of distrifuser; the UNet cannot be called any more."""
+        """Undo the patches of distrifuser and drop the graphs; the UNet cannot be called any more."""
         self._patches.close()
+        self.engine = Eager()
 
     def forward(
         self,

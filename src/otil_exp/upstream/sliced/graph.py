@@ -31,28 +31,29 @@ compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benc
 
 
 class Graph:
-    """Calls a UNet through torch.compile: whole, for one set of shapes, at the first call.
+    """Calls a UNet through torch.compile: whole, at the first call for each shape of the sample.
 
-    Later calls must have the same shapes, strides and types (a graph for others would be compiled, which the engines
-    avoid by copying inputs to fixed places). Collectives inside are counted at each call, though they call no Python.
+    Later calls must have the same strides and types (a graph for others would be compiled, which the engines avoid by
+    copying inputs to fixed places). There is one shape, but for a naive_patch that cuts rows and columns in turn.
+    Collectives inside are counted at each call, though they call no Python.
     """
 
     def __init__(self, unet: nn.Module, ranks: RankContext, traffic: TrafficCounter, *, communicates: bool) -> None:
         """communicates: whether the UNet has collectives inside, so that no rank can run it alone."""
         self._unet, self._ranks, self._traffic, self._communicates = unet, ranks, traffic, communicates
         self._compiled = torch.compile(unet, fullgraph=True, dynamic=False, backend=BACKEND)
-        self._sent: Traffic | None = None
+        self._sent: dict[torch.Size, Traffic] = {}
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
-        if self._sent is None:
+        if inputs.sample.shape not in self._sent:
             self._compile(inputs)
-            assert self._sent is not None
-        self._traffic.add(self._sent)
+        self._traffic.add(self._sent[inputs.sample.shape])
         return predict(self._compiled, inputs)
 
     def _compile(self, inputs: StepInputs) -> None:
-        with self._traffic.installed(), self._traffic.recording() as self._sent:
+        with self._traffic.installed(), self._traffic.recording() as sent:
             predict(self._unet, inputs)
+        self._sent[inputs.sample.shape] = sent
         with sdpa_kernel(ATTENTION, set_priority=True), self._turn():
             predict(self._compiled, inputs)
 
