@@ -39,6 +39,8 @@ FORBIDDEN = {
     ),
     "slurm": ("otil_exp.app", "otil_exp.pipeline", "otil_exp.upstream"),
     "topology.py": ("otil_exp.",),
+    "traffic.py": ("otil_exp.",),
+    "cuda_graphs.py": ("otil_exp.",),
     "rank_log.py": ("torch", "otil_exp."),
     "choices.py": ("torch", "otil_exp."),
     "config.py": ("torch", "otil_exp."),

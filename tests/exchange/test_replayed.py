@@ -56,7 +56,9 @@ def test_a_replayed_exchange_is_the_called_one_with_its_traffic(slices, options)
         assert len({known.data_ptr() for known in replayed}) == len(replayed)
 
 
-@pytest.mark.parametrize(("slices", "score", "replayable"), [(1, "cosine", False), (2, "random", False)])
+@pytest.mark.parametrize(
+    ("slices", "score", "replayable"), [(1, "cosine", False), (2, "random", False), (2, "cosine", True)]
+)
 def test_chances_and_one_slice_are_not_recorded(slices, score, replayable, monkeypatch):
     monkeypatch.setattr("torch.distributed.get_world_size", lambda group: slices)
     monkeypatch.setattr("torch.distributed.get_rank", lambda group: 0)

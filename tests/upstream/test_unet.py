@@ -130,10 +130,14 @@ def test_a_step_does_not_walk_the_modules(inputs, monkeypatch):
     call(unet, inputs, 500.9)
 
 
-def test_a_closed_unet_has_dropped_its_graphs():
+def test_a_closed_unet_has_dropped_its_graphs_and_cannot_be_called(inputs):
     """NCCL does not end while there are graphs of its collectives."""
     unet = rank_unet(graphs=True)
     engine = weakref.ref(unet.engine)
     unet.close()
     gc.collect()
     assert engine() is None
+    unet.close()
+    unet.begin(step_kinds(2, 1))
+    with pytest.raises(AssertionError, match="closed"):
+        call(unet, inputs, 981.0)

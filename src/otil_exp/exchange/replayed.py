@@ -10,7 +10,7 @@ from otil_exp.traffic import TrafficCounter
 
 
 class ReplayedExchange:
-    """A LatentExchange whose step is recorded once and replayed: one launch instead of some thirty.
+    """A LatentExchange whose step is recorded once and replayed: one launch instead of some thirty and two collectives.
 
     Like a LatentExchange to its caller, but `prepare` comes first.
     """

@@ -11,7 +11,7 @@ from diffusers.models.unets.unet_2d_condition import UNet2DConditionOutput
 from torch import nn
 
 from otil_exp.upstream.assemble import Assembly, UNetStep
-from otil_exp.upstream.engine import Eager, StepEngine
+from otil_exp.upstream.engine import StepEngine
 from otil_exp.upstream.inputs import Cut, StepInputs, on_device
 from otil_exp.upstream.kinds import StepKinds
 from otil_exp.upstream.layers import StepLayers
@@ -45,7 +45,7 @@ class RankUNet(nn.Module):
         """
         super().__init__()
         self.unet = layers.unet
-        self.engine = engine
+        self.engine: StepEngine | None = engine  # None once it is closed
         self.captured, self.runs_as = captured, runs_as
         self._layers, self._cut, self._assemble, self._kinds = layers, cut, assemble, kinds
         self._sample_shape = sample_shape
@@ -66,6 +66,7 @@ class RankUNet(nn.Module):
 
         Takes several calls of the UNet, with their collectives: all ranks must call it, before the first picture.
         """
+        assert self.engine is not None, "the UNet is closed"
         inputs = self._checked(sample, timestep, encoder_hidden_states, added_cond_kwargs)
         parts = [(counter, self._cut(inputs, counter).static()) for counter in self._kinds.examples]
         self._layers.register(lambda: self._layers(parts[0][1]))
@@ -89,7 +90,7 @@ class RankUNet(nn.Module):
     def close(self) -> None:
         """Undo the patches of distrifuser and drop the graphs; the UNet cannot be called any more."""
         self._patches.close()
-        self.engine = Eager()
+        self.engine = None
 
     def forward(
         self,
@@ -111,6 +112,7 @@ class RankUNet(nn.Module):
         given = sorted(name for name, value in unsupported.items() if value is not None)
         if given:
             raise ValueError(f"{', '.join(given)}: distributed layers do not support this argument of the UNet")
+        assert self.engine is not None, "the UNet is closed"
         inputs = self._checked(sample, timestep, encoder_hidden_states, added_cond_kwargs or {})
         step = self._advance()
         self._layers.set_counter(step.counter)

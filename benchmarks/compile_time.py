@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""How long the host works on compiling a step of SDXL's UNet before any kernel is compiled.
+
+    python benchmarks/compile_time.py [--regions] [--synchronous]
+
+The UNet of a rank of two slices, weights uninitialised, of a small picture, on the CPU;
+Dynamo and Inductor do all they do but hand kernels to a C++ compiler. Peers are torch's fake process group.
+--regions: a transformer block is compiled once and called 70 times. --synchronous: that form of the step, not the
+silent one. Takes minutes of one core and 6 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import torch
+import torch._inductor.config
+from diffusers import UNet2DConditionModel
+from diffusers.models.attention import BasicTransformerBlock
+from torch import distributed as dist
+from torch._inductor.async_compile import AsyncCompile
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from otil_exp.choices import GnSync
+from otil_exp.loading import SDXL_UNET
+from otil_exp.upstream.inputs import StepInputs, predict
+from otil_exp.upstream.sliced.slices import Slices
+from otil_exp.upstream.sliced.tree import silent_copy, slice_layers
+
+SIDE = 32
+"""Of the latent."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--regions", action="store_true")
+    parser.add_argument("--synchronous", action="store_true")
+    options = parser.parse_args()
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    unet, inputs = sliced_unet(), step_inputs()
+    predict(unet, inputs)  # makes the context that a silent step reads
+    if options.regions:
+        BasicTransformerBlock.forward = torch.compiler.nested_compile_region(BasicTransformerBlock.forward)
+    without_kernels()
+    start = time.perf_counter()
+    try:
+        predict(torch.compile(unet if options.synchronous else silent_copy(unet), fullgraph=True), inputs)
+    except NoKernelError:
+        form = "synchronous" if options.synchronous else "silent"
+        print(f"{form} step{', by regions' * options.regions}: {time.perf_counter() - start:.0f} s")
+
+
+class NoKernelError(RuntimeError):
+    """The compiled step was called, and has no kernels."""
+
+
+class _NoKernel:
+    """In the place of a kernel that is being compiled, and of the kernel."""
+
+    def result(self) -> _NoKernel:
+        return self
+
+    def __call__(self, *arguments: Any) -> None:
+        raise NoKernelError
+
+
+def without_kernels() -> None:
+    torch._inductor.config.fx_graph_cache = False
+    torch._functorch.config.enable_autograd_cache = False
+    AsyncCompile.cpp_pybinding = lambda self, *arguments, **options: _NoKernel()
+
+
+def sliced_unet() -> UNet2DConditionModel:
+    torch.set_default_dtype(torch.float16)
+    with torch.device("meta"):
+        unet = UNet2DConditionModel(**SDXL_UNET)
+    torch.set_default_dtype(torch.float32)
+    unet = unet.to_empty(device="cpu").eval().requires_grad_(False)
+    slice_layers(unet, Slices(index=0, count=2, group=None, device=torch.device("cpu")), GnSync.off)
+    return unet
+
+
+def step_inputs() -> StepInputs:
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=torch.float16)
+
+    return StepInputs(
+        sample=zeros(1, 4, SIDE // 2 + 2, SIDE),
+        timestep=torch.ones(1),
+        encoder_hidden_states=zeros(1, 77, 2048),
+        added_cond_kwargs={"text_embeds": zeros(1, 1280), "time_ids": zeros(1, 6)},
+    )
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()
