@@ -53,14 +53,16 @@ class BlockGrid:
         """Blocks of a slice, K in the paper."""
         return (self.rows // self.block_size) * (self.width // self.block_size)
 
-    def split(self, latents: Tensor) -> Tensor:
-        """Copy latents (1, C, rows, width) into their blocks (K, C, b, b), same dtype."""
+    def split(self, latents: Tensor, out: Tensor | None = None) -> Tensor:
+        """Copy latents (1, C, rows, width) into their blocks (K, C, b, b), same dtype: new ones, or those of `out`."""
         b = self.block_size
         batch, channels, rows, width = latents.shape
         assert (batch, rows, width) == (1, self.rows, self.width), f"{tuple(latents.shape)} is not a slice of {self}"
         tiles = latents.view(channels, rows // b, b, width // b, b).permute(1, 3, 0, 2, 4)
         # Always a copy: the scheduler may go on writing into latents whose blocks are remembered.
-        return tiles.clone(memory_format=torch.contiguous_format).view(self.count, channels, b, b)
+        blocks = latents.new_empty(self.count, channels, b, b) if out is None else out
+        blocks.view(tiles.shape).copy_(tiles)
+        return blocks
 
     def join(self, blocks: Tensor) -> Tensor:
         """Copy blocks (K, C, b, b) back into latents (1, C, rows, width): the inverse of split, bit for bit."""

@@ -24,12 +24,12 @@ class Polling:
         self._unvisited = torch.ones(count, dtype=torch.float32, device=device)
 
     def choose(self, scores: Tensor, k: int) -> Tensor:
-        """Return the indices (k,) int64 of the blocks to send, best first; marks them sent. scores: (K,) float32."""
+        """Return the indices (k,) int64 of the blocks to send, in any order; marks them sent. scores: (K,) float32."""
         if not self.enabled:
-            return scores.topk(k).indices
-        chosen = scores.add(self._unvisited, alpha=_UNVISITED_BONUS).topk(k).indices
+            return scores.topk(k, sorted=False).indices
+        chosen = scores.add(self._unvisited, alpha=_UNVISITED_BONUS).topk(k, sorted=False).indices
         self._unvisited.index_fill_(0, chosen, 0.0)
-        self._unvisited.add_(self._unvisited.amax() == 0)  # none is left: all are unvisited again
+        self._unvisited.eq_(self._unvisited.amax())  # nothing changes, or none is left and all are unvisited again
         return chosen
 
     def restart(self) -> None:

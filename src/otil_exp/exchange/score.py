@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -15,11 +14,11 @@ def cosine_dissimilarity(now: Tensor, before: Tensor) -> Tensor:
     now, before: (K, C, b, b) blocks of a slice at this step and before, any floating dtype. Returns (K,) float32.
     A block whose norm is zero, or beyond float32, scores 0.
     """
-    # float32 first: an fp16 block of values above 256 overflows when squared.
-    a, b = now.flatten(1).float(), before.flatten(1).float()
-    norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
-    score = (1 - (a * b).sum(dim=1) / norms).clamp(0, 2)
-    return torch.where((norms > 0) & (norms < math.inf), score, 0.0)
+    # All in float32: an fp16 block of values above 256 overflows when squared.
+    a, b = now.flatten(1).float(), before.flatten(1)
+    norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1, dtype=torch.float32)
+    # Not 1 - cos: this is NaN for norms of zero and of infinity alike, and each operation is a kernel.
+    return ((norms - (a * b).sum(dim=1)) / norms).nan_to_num(0.0).clamp(0, 2)
 
 
 def l2_distance(now: Tensor, before: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class LatentExchange:
         self._make_score = SCORES[score]
         # Slices are horizontal, so the blocks of the whole latent, row by row, are those of slice 0, of slice 1, ...
         self._whole = replace(grid, rows=grid.rows * slices)
-        self._memory: Tensor | None = None  # (slices, K, C, b, b); in the same place for all pictures
+        self._memory: Tensor | None = None  # what is known, (slices, K, C, b, b); in the same place for all pictures
 
     def remember(self, latents: Tensor) -> None:
         """Take the whole latent (1, C, H, W), exact on every rank, after a synchronous step; a round begins."""
@@ -71,7 +71,9 @@ class LatentExchange:
         blocks = self._whole.split(latents).unflatten(0, (self.slices, self.grid.count))
         if self._memory is None:
             self._memory = torch.empty_like(blocks)
-            self._before = torch.empty_like(blocks[0])  # what the next step's blocks are compared with
+            self._before = self._memory[self.slice_index]  # what the next step's blocks are compared with
+            if self.against == "last_sent":
+                self._before = torch.empty_like(self._before)
             self._starts = self.grid.count * torch.arange(self.slices, device=latents.device)[:, None]
             self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
         self._memory.copy_(blocks)
@@ -87,17 +89,29 @@ class LatentExchange:
         """
         if self.slices == 1:
             return latents
+        return self.join(self.exchange(self.own_blocks(latents)))
+
+    def own_blocks(self, latents: Tensor, out: Tensor | None = None) -> Tensor:
+        """The first part of a step: copy this rank's blocks (K, C, b, b) out of a latent (1, C, H, W)."""
+        return self.grid.split(self._own(latents), out)
+
+    def exchange(self, fresh: Tensor) -> Tensor:
+        """The second part, with the collectives. fresh: own_blocks. Returns what is now known, for `join` alone."""
         assert self._memory is not None, "remember the latent of a synchronous step first"
-        fresh = self.grid.split(self._own(latents))
         chosen = self._rounds.choose(self._score(fresh, self._before), self.k)
         payload = fresh.index_select(0, chosen)
-        self._receive(self._memory, chosen, payload)
+        # int64 as topk gives it and index_copy_ wants it: 8 bytes beside a block's hundreds cost less than two casts.
+        positions = gather(chosen, self.group) + self._starts
+        received = gather(payload, self.group)
+        self._memory.flatten(0, 1).index_copy_(0, positions.flatten(), received.flatten(0, 1))
         self._memory[self.slice_index].copy_(fresh)
-        if self.against == "previous_step":
-            self._before.copy_(fresh)
-        else:
+        if self.against == "last_sent":
             self._before.index_copy_(0, chosen, payload)
-        return self._whole.join(self._memory.flatten(0, 1))
+        return self._memory
+
+    def join(self, known: Tensor) -> Tensor:
+        """The third part: copy what `exchange` returned into a whole latent (1, C, H, W)."""
+        return self._whole.join(known.flatten(0, 1))
 
     def finalize(self, latents: Tensor) -> Tensor:
         """Gather the exact slices: every rank returns the same exact latent (1, C, H, W), by one collective."""
@@ -105,13 +119,6 @@ class LatentExchange:
             return latents
         slices = gather(self._own(latents)[0], self.group)  # (slices, C, rows, W)
         return slices.transpose(0, 1).reshape(latents.shape)
-
-    def _receive(self, memory: Tensor, chosen: Tensor, payload: Tensor) -> None:
-        """Send the chosen blocks, and put what every rank sent where it belongs in memory (slices, K, C, b, b)."""
-        # int64 as topk gives it and index_copy_ wants it: 8 bytes beside a block's hundreds cost less than two casts.
-        positions = gather(chosen, self.group)
-        blocks = gather(payload, self.group)
-        memory.flatten(0, 1).index_copy_(0, (positions + self._starts).flatten(), blocks.flatten(0, 1))
 
     def _own(self, latents: Tensor) -> Tensor:
         """View this rank's slice (1, C, rows, W) of a whole latent."""
