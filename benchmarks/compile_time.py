@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """How long the host works on compiling a step of SDXL's UNet before any kernel is compiled.
 
-    python benchmarks/compile_time.py [--regions] [--synchronous]
+    python -m benchmarks.compile_time [--regions] [--synchronous]
 
 The UNet of a rank of two slices, weights uninitialised, of a small picture, on the CPU;
 Dynamo and Inductor do all they do but hand kernels to a C++ compiler. Peers are torch's fake process group.

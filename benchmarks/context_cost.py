@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What a step of otil_context costs one rank of four on one GPU, its peers being torch's fake process group.
 
-    python benchmarks/context_cost.py [--model sdxl_random] [--device cuda] [--methods 0,1,...]
+    python -m benchmarks.context_cost [--model sdxl_random] [--device cuda] [--methods 0,1,...]
 
 Prints one Markdown row a method: step times (CUDA graphs on a GPU), bytes a step by kind, peak memory; for otil_context
 also the GPU time of choosing, packing and unpacking, launches queued behind a busy GPU so that the host's are hidden.
@@ -20,15 +19,14 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from torch import distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks.fake_peers import rank_0
 from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
 from otil_exp.choices import Engine
 from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.pipeline import RankPipeline, build_pipeline
-from otil_exp.topology import RankContext, Topology
+from otil_exp.topology import Topology
 
 METHODS = (
     ("otil_context", "k=quarter"),
@@ -52,10 +50,11 @@ def main() -> int:
     parser.add_argument("--topology", default="4gpu_split")
     parser.add_argument("--methods", default=",".join(map(str, range(len(METHODS)))), help="positions in METHODS")
     options = parser.parse_args()
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    device = torch.device("cuda", 0) if options.device == "cuda" else torch.device("cpu")
     for method in (METHODS[int(position)] for position in options.methods.split(",")):
         config = effective(options, method)
-        with build_pipeline(config, rank_0(config, options.device)) as pipeline:
+        place = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
+        with build_pipeline(config, rank_0(place, device)) as pipeline:
             print(f"| {' '.join(method)} | {cost(pipeline)} |", flush=True)
         del pipeline
         gc.collect()
@@ -78,19 +77,6 @@ def effective(options: argparse.Namespace, method: tuple[str, ...]) -> Experimen
     if on_gpu:  # shared_gpu refuses graphs for the sake of gloo, which is not used here
         config.engine.name = Engine.cuda_graph
     return config
-
-
-def rank_0(config: ExperimentConfig, device: str) -> RankContext:
-    topology = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
-    batch, pair = (dist.new_group(ranks) for ranks in (topology.batch_ranks(0), topology.pair_ranks(0)))
-    return RankContext(
-        topology=topology,
-        rank=0,
-        local_rank=0,
-        device=torch.device(device, 0) if device == "cuda" else torch.device(device),
-        batch_group=batch,
-        pair_group=pair if topology.split_batch else None,
-    )
 
 
 def cost(pipeline: RankPipeline) -> str:

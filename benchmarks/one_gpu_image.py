@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A whole SDXL picture of one rank on one GPU: what lies around the steps, and OTIL's exchange.
 
-    python benchmarks/one_gpu_image.py RESULT.json ENGINE [PRESET ...]
+    python -m benchmarks.one_gpu_image RESULT.json ENGINE [PRESET ...]
 
 Runs RankPipeline as a user composes it (model=sdxl_random, 50 steps, 4gpu_split, 1024 x 1024), with peers played by
 torch's fake process group: what NCCL takes is not in it. Writes milliseconds of the picture, its steps, the text
@@ -22,14 +21,16 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from one_gpu_speed import Case, fake_place, host_waits
 
+from benchmarks.fake_peers import rank_0
+from benchmarks.one_gpu_speed.measure import host_waits
 from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
 from otil_exp.config import register_schema
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.pipeline import build_pipeline
+from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import sliced_vae
 
@@ -38,13 +39,16 @@ STEPS = int(os.environ.get("STEPS", 50))
 
 def main(result: Path, engine: str, presets: list[str]) -> None:
     results: list[dict[str, Any]] = []
-    if torch.cuda.is_available():
-        results.append({"exchange_us": exchanges_us()})
-        print(json.dumps(results[-1]), flush=True)
-    for preset in presets:
-        results.append({"preset": preset, "engine": engine, **picture(preset, engine)})
-        print(json.dumps(results[-1]), flush=True)
+
+    def keep(figures: dict[str, Any]) -> None:
+        results.append(figures)
+        print(json.dumps(figures), flush=True)
         result.write_text(json.dumps(results, indent=1))
+
+    if torch.cuda.is_available():
+        keep({"exchange_us": exchanges_us()})
+    for preset in presets:
+        keep({"preset": preset, "engine": engine, **picture(preset, engine)})
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -61,7 +65,8 @@ def picture(preset: str, engine: str) -> dict[str, Any]:
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         config = prepare(compose("config", overrides)).effective
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ranks = fake_place(Case(preset, engine, 1024, config.topology.world_size, config.topology.split_batch), device)
+    place = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
+    ranks = rank_0(place, device)
     start = time.perf_counter()
     with build_pipeline(config, ranks) as pipeline:
         found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.unet.runs_as}
@@ -93,7 +98,7 @@ def denoising(pipeline: Any) -> dict[str, float]:
 def exchanges_us() -> dict[str, float]:
     """GPU time of an exchange at K=64, k=16, without NCCL, called and replayed, microseconds."""
     found = {}
-    ranks = fake_place(Case("otil", world_size=4, split_batch=False), torch.device("cuda"))
+    ranks = rank_0(Topology(world_size=4, split_batch=False), torch.device("cuda"))
     latents = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.float16)
     called = LatentExchange(BlockGrid(32, 128, 8), 0, slices=4, k=16, group=ranks.batch_group)
     replayed = ReplayedExchange(called, TrafficCounter(), CudaGraphRecorder())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Every preset at SDXL's full size on one GPU: 4 ranks share it (gloo), the reference also as a CUDA graph.
 
-    python benchmarks/one_gpu_presets.py outputs
+    python -m benchmarks.one_gpu_presets outputs
 
 Shows that everything runs and that run folders are complete; the times of ranks that share a GPU mean nothing. Prints
 two Markdown tables of what was counted, and exits with 1 if a run failed or its folder is not complete.

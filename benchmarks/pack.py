@@ -1,6 +1,6 @@
 """What packing saves: a grid of small cells with and without hydra.launcher.pack, on this machine.
 
-python benchmarks/pack.py --repeats 3 --out /tmp/pack
+python -m benchmarks.pack --repeats 3 --out /tmp/pack
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What the seam metrics detect: faults planted in photos and on a flat field, natural horizons, and the time they take.
 
-    python benchmarks/seam_calibration.py
+    python -m benchmarks.seam_calibration
 
 Prints the Markdown tables of seam_calibration.md (CPU only, minutes). Needs scikit-image for its photos.
 """

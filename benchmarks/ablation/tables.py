@@ -1,6 +1,6 @@
 """Tables, plot and pictures of the ablations' result page, from scored run folders.
 
-    python benchmarks/ablation/tables.py OUT [--or prompts.shard=1/4] > tables.md
+    python -m benchmarks.ablation.tables OUT [--or prompts.shard=1/4] > tables.md
 
 A cell that was not run as its experiment says is taken as the overrides after --or say, if that was run; a table then
 compares the prompts that all of its rows have. Also writes OUT/quality_per_byte.png and OUT/flat_field.png.
@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import matplotlib
-from cells import EXPERIMENTS, Point, points
 from PIL import Image, ImageDraw
 
+from benchmarks.ablation.cells import EXPERIMENTS, Point, points
 from otil_exp.run.folder import RunFolder
 
 matplotlib.use("Agg")

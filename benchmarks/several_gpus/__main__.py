@@ -1,6 +1,6 @@
 """What several GPUs of one machine really do: run every part of the measurement within a bound, keep what is done.
 
-    python benchmarks/several_gpus OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes] [--parts a,b]
+    python -m benchmarks.several_gpus OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes] [--parts a,b]
 
 Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
 and OUT/tables.md, the tables of the result page, are written after each part; the run folders lie in OUT/runs.
@@ -9,10 +9,10 @@ and OUT/tables.md, the tables of the result page, are written after each part; t
 
 On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In three calls:
 
-    python benchmarks/several_gpus A --parts compiled_1024,exchange
-    python benchmarks/several_gpus B --parts links,collectives,cells_1024,split,capture,death
-    python benchmarks/several_gpus C --parts cells_2048,upstream,pictures
-    python benchmarks/several_gpus/tables.py A B C > tables.md
+    python -m benchmarks.several_gpus A --parts compiled_1024,exchange
+    python -m benchmarks.several_gpus B --parts links,collectives,cells_1024,split,capture,death
+    python -m benchmarks.several_gpus C --parts cells_2048,upstream,pictures
+    python -m benchmarks.several_gpus.tables A B C > tables.md
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ import sys
 import time
 from pathlib import Path
 
-from plan import PARTS, Plan, keep, results
+from benchmarks.several_gpus.parts import PARTS
+from benchmarks.several_gpus.plan import Plan, keep, results
 
 
 def main() -> int:
     arguments = _arguments()
     plan = Plan(Path(arguments.out).absolute(), arguments.device, arguments.model, arguments.gpus or _visible())
     if arguments.only:  # in the process of one part
-        from parts import measure
-
-        measure(arguments.only, plan)
+        PARTS[arguments.only].measure(plan)
         return 0
-    plan.out.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + 60 * arguments.minutes
     chosen = arguments.parts.split(",") if arguments.parts else list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         sys.exit(f"no part is called {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
-    from cells import keep_timed
-    from tables import tables
+    plan.out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + 60 * arguments.minutes
+    from benchmarks.several_gpus.cells import keep_timed
+    from benchmarks.several_gpus.tables import tables
 
     failed = []
     for part in chosen:
@@ -55,7 +54,11 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.several_gpus",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("out", help="folder of the results")
     parser.add_argument("--minutes", type=float, default=9.5, help="bound on the whole measurement")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -74,12 +77,12 @@ def _visible() -> int:
 
 def _run(part: str, plan: Plan, deadline: float) -> bool:
     """Run one part; whether it finished. What it wrote before it was stopped stays."""
-    left = min(PARTS[part], deadline - time.monotonic())
+    left = min(PARTS[part].seconds, deadline - time.monotonic())
     if left < 5:
         _note(part, plan, 0.0, "no time was left")
         return False
     start = time.monotonic()
-    command = [sys.executable, str(Path(__file__).parent), str(plan.out), "--only", part]
+    command = [sys.executable, "-m", "benchmarks.several_gpus", str(plan.out), "--only", part]
     command += ["--device", plan.device, "--model", plan.model, "--gpus", str(plan.world_size)]
     process = subprocess.Popen(command, start_new_session=True)
     try:

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from plan import METHODS, Plan, keep, results
 
+from benchmarks.several_gpus.plan import METHODS, Plan, keep, results
 from otil_exp.app import conf_folder
 from otil_exp.cell import Cell, prepare
 from otil_exp.choices import DeviceKind, GnSync

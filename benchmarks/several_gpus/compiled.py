@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cells import cell, name_of, timed
-from plan import Plan, keep
-from side_by_side import Waiting, side_by_side
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+from benchmarks.several_gpus.cell_job import CellJob
+from benchmarks.several_gpus.cells import cell, name_of, timed
+from benchmarks.several_gpus.plan import Plan, keep
+from benchmarks.side_by_side import side_by_side
 from otil_exp.cell import Cell
 
 COMPILED = {
@@ -32,8 +33,8 @@ def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
         for side in sides
         for method in COMPILED[side]
     ]
-    left = [one for one in cells if not one.folder.finished]
-    with side_by_side(left, plan.out / "compiled", READY_S) as jobs:
+    jobs = [CellJob(one, plan.out / "compiled") for one in cells if not one.folder.finished]
+    with side_by_side(jobs, READY_S):
         _keep_ready(jobs, plan)
         for job in jobs:
             if job.ready_s is None or not job.go(TIMED_S):
@@ -42,14 +43,15 @@ def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
 
 def warm_cells(plan: Plan) -> None:
     """Get the cells of 1024² ready once more, in fresh processes that find everything compiled."""
-    with side_by_side([_untimed(method, plan) for method in COMPILED[1024]], plan.out / "warm", WARM_S) as jobs:
+    jobs = [CellJob(_untimed(method, plan), plan.out / "warm") for method in COMPILED[1024]]
+    with side_by_side(jobs, WARM_S):
         _keep_ready(jobs, plan)
         for job in jobs:
             if job.ready_s is None:
                 keep("warm_failed", name_of(job.cell.effective), job.last_words, plan)
 
 
-def _keep_ready(jobs: list[Waiting], plan: Plan) -> None:
+def _keep_ready(jobs: list[CellJob], plan: Plan) -> None:
     """Keep how long each cell took to get ready: warm where this machine has compiled it before, else cold."""
     for job in jobs:
         name = name_of(job.cell.effective)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import cell, short
-from compiled import PATIENT
-from plan import Plan, keep
 
+from benchmarks.several_gpus.cells import cell, short
+from benchmarks.several_gpus.compiled import PATIENT
+from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.cell import Cell
 from otil_exp.config import ExperimentConfig
 from otil_exp.launch import RankFailure, launch

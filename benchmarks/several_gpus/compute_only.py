@@ -7,18 +7,17 @@ from collections import defaultdict
 from statistics import fmean
 
 import torch
-from cells import cell, name_of
-from plan import METHODS, Plan, keep
-from torch import distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks.fake_peers import rank_0
+from benchmarks.several_gpus.cells import cell, name_of
+from benchmarks.several_gpus.plan import METHODS, Plan, keep
 from otil_exp.pipeline import build_pipeline
-from otil_exp.topology import RankContext, Topology
+from otil_exp.topology import Topology
 
 
 def compute_only(plan: Plan) -> None:
     """Time each method's steps as rank 0 of the plan's ranks, of which the others are not there."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=plan.world_size)
+    device = torch.device("cuda", 0) if plan.device == "cuda" else torch.device("cpu")
     pixels, _ = plan.sizes(1024)
     steps = "num_inference_steps=16"
     nosplit, split = plan.topologies
@@ -26,7 +25,8 @@ def compute_only(plan: Plan) -> None:
         for method in METHODS:
             shape = (f"height={pixels}", f"width={pixels}", steps, f"engine={plan.engine}")
             one = cell(plan, method, topology, *shape).effective
-            with torch.inference_mode(), build_pipeline(one, _rank_0(one.topology.split_batch, plan)) as pipeline:
+            place = Topology(world_size=one.topology.world_size, split_batch=one.topology.split_batch)
+            with torch.inference_mode(), build_pipeline(one, rank_0(place, device)) as pipeline:
                 for _ in range(2):  # the first picture starts libraries up
                     traces = pipeline("a", seed=0, decode=False).steps
                 by_kind = defaultdict(list)
@@ -37,18 +37,3 @@ def compute_only(plan: Plan) -> None:
             del pipeline
             gc.collect()
             torch.cuda.empty_cache()
-
-
-def _rank_0(split_batch: bool, plan: Plan) -> RankContext:
-    topology = Topology(world_size=plan.world_size, split_batch=split_batch)
-    groups = [dist.new_group(members) for members in (topology.batch_ranks(0), topology.pair_ranks(0))]
-    device = torch.device("cuda", 0) if plan.device == "cuda" else torch.device("cpu")
-    slices = groups[0] if topology.slices > 1 else None
-    return RankContext(
-        topology=topology,
-        rank=0,
-        local_rank=0,
-        device=device,
-        batch_group=slices,
-        pair_group=groups[1] if split_batch else None,
-    )

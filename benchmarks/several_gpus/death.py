@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from plan import Plan, keep
-
+from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.run.folder import RunFolder
 
 START_S = 70.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from plan import Plan, keep
 
+from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.run.provenance import now, provenance
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from gpu_clock import milliseconds
-from plan import Plan, keep
 from torch import distributed as dist
 
+from benchmarks.several_gpus.gpu_clock import milliseconds
+from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.launch import launch

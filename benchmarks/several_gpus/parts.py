@@ -1,55 +1,56 @@
-"""Which module measures which part."""
+"""The parts of the measurement: how long each may take, and which function measures it."""
 
 from __future__ import annotations
 
-from plan import Plan
+from collections.abc import Callable
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
+from benchmarks.several_gpus.plan import Plan
 
 
-def measure(part: str, plan: Plan) -> None:
-    """Run one part in this process; it keeps its figures as they come."""
-    if part == "links":
-        from links import links
+@dataclass(frozen=True)
+class Part:
+    seconds: float
+    """It may take at most."""
 
-        links(plan)
-    elif part in ("collectives", "exchange", "capture"):
-        import nccl
+    where: str
+    """module:function, which the process that measures imports."""
 
-        getattr(nccl, part)(plan)
-    elif part in ("cells_1024", "cells_2048"):
-        from cells import timed_cells
+    arguments: tuple[Any, ...] = ()
+    """Of the function, before the plan."""
 
-        timed_cells(int(part.removeprefix("cells_")), plan)
-    elif part in ("split", "eager_1024"):
-        import cells
+    @property
+    def function(self) -> Callable[..., None]:
+        return resolve_name(f"benchmarks.several_gpus.{self.where}")
 
-        {"split": cells.split_cells, "eager_1024": cells.eager_cells}[part](plan)
-    elif part in ("compiled", "compiled_1024", "compiled_2048"):
-        from compiled import compiled_cells
+    def measure(self, plan: Plan) -> None:
+        """Measure it in this process; it keeps its figures as they come."""
+        self.function(*self.arguments, plan)
 
-        compiled_cells((1024, 2048) if part == "compiled" else (int(part.removeprefix("compiled_")),), plan)
-    elif part == "warm":
-        from compiled import warm_cells
 
-        warm_cells(plan)
-    elif part == "compiled_pictures":
-        from compiled_pictures import compare_compiled
+PARTS = {
+    "links": Part(30, "links:links"),
+    "collectives": Part(60, "nccl:collectives"),
+    "exchange": Part(60, "nccl:exchange"),
+    "compiled": Part(480, "compiled:compiled_cells", ((1024, 2048),)),
+    "cells_1024": Part(240, "cells:timed_cells", (1024,)),
+    "upstream": Part(120, "upstream_steps:upstream_steps"),
+    "cells_2048": Part(240, "cells:timed_cells", (2048,)),
+    "split": Part(300, "cells:split_cells"),
+    "compiled_pictures": Part(260, "compiled_pictures:compare_compiled"),
+    "pictures": Part(200, "pictures:compare_pictures"),
+    "warm": Part(180, "compiled:warm_cells"),
+    "capture": Part(60, "nccl:capture"),
+    "death": Part(90, "death:kill_a_rank"),
+    "compute_only": Part(150, "compute_only:compute_only"),
+    "eager_1024": Part(120, "cells:eager_cells"),
+    "compiled_1024": Part(480, "compiled:compiled_cells", ((1024,),)),
+    "compiled_2048": Part(480, "compiled:compiled_cells", ((2048,),)),
+}
+"""By name, in the order of what is missed most if time runs out.
 
-        compare_compiled(plan)
-    elif part == "pictures":
-        from pictures import compare_pictures
-
-        compare_pictures(plan)
-    elif part == "compute_only":
-        from compute_only import compute_only
-
-        compute_only(plan)
-    elif part == "upstream":
-        from upstream_steps import upstream_steps
-
-        upstream_steps(plan)
-    elif part == "death":
-        from death import kill_a_rank
-
-        kill_a_rank(plan)
-    else:
-        raise ValueError(f"{part} is no part of the plan")
+compiled is compiled_1024 and compiled_2048 side by side, which takes hardly longer than either: after it they have
+nothing left to do. split is the batch in halves at both sizes.
+"""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from cells import cell, name_of, run_cells, short
 from PIL import Image
-from plan import METHODS, Plan, keep
 
+from benchmarks.several_gpus.cells import cell, name_of, run_cells, short
+from benchmarks.several_gpus.plan import METHODS, Plan, keep
 from otil_exp.cell import Cell
 
 

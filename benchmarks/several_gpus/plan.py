@@ -1,4 +1,4 @@
-"""What is measured, on what, for how long at most, and where results are kept."""
+"""On what is measured, with which methods, and where results are kept."""
 
 from __future__ import annotations
 
@@ -6,31 +6,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-PARTS = {
-    "links": 30,
-    "collectives": 60,
-    "exchange": 60,
-    "compiled": 480,
-    "cells_1024": 240,
-    "upstream": 120,
-    "cells_2048": 240,
-    "split": 300,
-    "compiled_pictures": 260,
-    "pictures": 200,
-    "warm": 180,
-    "capture": 60,
-    "death": 90,
-    "compute_only": 150,
-    "eager_1024": 120,
-    "compiled_1024": 480,
-    "compiled_2048": 480,
-}
-"""Name of a part -> seconds it may take at most, in the order of what is missed most if time runs out.
-
-compiled is compiled_1024 and compiled_2048 side by side, which takes hardly longer than either: after it they have
-nothing left to do. split is the batch in halves at both sizes.
-"""
 
 METHODS = (
     *("guide", "full_sync", "otil", "distrifusion", "balanced", "tensor", "naive_patch"),

@@ -1,6 +1,6 @@
 """The Markdown tables of the result page, from results.json alone, or from those of several calls together.
 
-python benchmarks/several_gpus/tables.py OUT [OUT ...] > tables.md
+python -m benchmarks.several_gpus.tables OUT [OUT ...] > tables.md
 """
 
 from __future__ import annotations

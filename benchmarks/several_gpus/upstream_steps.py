@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
-from gpu_clock import milliseconds
-from plan import Plan, keep
 from torch import distributed as dist
 
+from benchmarks.several_gpus.gpu_clock import milliseconds
+from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.launch import launch
 from otil_exp.loading import SDXL_UNET
 from otil_exp.upstream.imports import DistriConfig, DistriUNetPP, DistriUNetTP, PatchParallelismCommManager, imported

@@ -1,0 +1,88 @@
+"""The UNet of rank 0 of a case, its peers played by torch's fake process group, ready to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch._inductor.config
+from diffusers import UNet2DConditionModel
+from diffusers.models.attention import BasicTransformerBlock
+
+from benchmarks.fake_peers import rank_0
+from benchmarks.one_gpu_speed.cases import Case
+from otil_exp import loading
+from otil_exp.choices import Engine, GnSync, Parallelism, Scheduler, SyncMode
+from otil_exp.config import ModelConfig
+from otil_exp.topology import Topology
+from otil_exp.traffic import TrafficCounter
+from otil_exp.upstream import build_unet
+from otil_exp.upstream.kinds import StepKinds
+from otil_exp.upstream.sliced import graph
+
+WARMUP_STEPS = 1
+
+
+def prepared_unet(case: Case, device: torch.device) -> tuple[Any, dict[str, Any]]:
+    """The UNet with seeded weights, its graphs made, and inputs of a step."""
+    _set_variant(case.variant)
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    plain = random_unet(dtype, device)
+    mode = SyncMode.corrected_async_gn if case.method == "distrifusion" else SyncMode.no_sync
+    unet = build_unet(
+        plain,
+        rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device),
+        parallelism=Parallelism.none if case.method == "reference" else Parallelism.patch,
+        sync_mode=None if case.method == "reference" else mode,
+        gn_sync=GnSync(case.gn_sync),
+        warmup_steps=WARMUP_STEPS,
+        height=case.size,
+        width=case.size,
+        guidance=True,
+        engine=Engine[case.engine],
+        traffic=TrafficCounter(),
+    )
+    if case.engine == "compiled" and not case.both and len(unet._kinds.examples) == 2:  # compile the silent step alone
+        unet._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
+    inputs = step_inputs(plain.config, case.size, dtype, device)
+    unet.prepare(**inputs)
+    return unet, inputs
+
+
+def random_unet(dtype: torch.dtype, device: torch.device) -> UNet2DConditionModel:
+    """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
+    if device.type == "cpu":
+        return loading.load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, device).unet
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    with device:
+        unet = UNet2DConditionModel(**loading.SDXL_UNET).eval()
+    torch.set_default_dtype(torch.float32)
+    return unet
+
+
+def step_inputs(config: Any, size: int, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+    """Seeded inputs of a step with guidance, of a picture of size x size pixels."""
+    torch.manual_seed(1)
+    text, pooled = config.cross_attention_dim, config.projection_class_embeddings_input_dim
+    pooled -= 6 * config.addition_time_embed_dim
+    return {
+        "sample": torch.randn(1, 4, size // 8, size // 8).repeat(2, 1, 1, 1).to(device, dtype),
+        "timestep": torch.tensor(500.0, device=device),
+        "encoder_hidden_states": torch.randn(2, 77, text).to(device, dtype),
+        "added_cond_kwargs": {
+            "text_embeds": torch.randn(2, pooled).to(device, dtype),
+            "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2).to(device, dtype),
+        },
+    }
+
+
+def _set_variant(variant: str) -> None:
+    """Compile otherwise than runs do, in this process."""
+    if variant == "flash":
+        graph.ATTENTION = graph.ATTENTION[1:]
+    if variant == "autotune":
+        torch._inductor.config.max_autotune_gemm = True
+        torch._inductor.config.max_autotune_conv_backends = "ATEN"
+    if variant == "regions":
+        BasicTransformerBlock.forward = torch.compiler.nested_compile_region(BasicTransformerBlock.forward)
