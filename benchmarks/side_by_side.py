@@ -17,8 +17,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from otil_exp.launch.lifetime import die_with_parent
-
 END_S = 15.0
 """Bound on ending by itself."""
 
@@ -54,7 +52,7 @@ class Files:
         write_whole(self.ready, f"{time.time() - self.started:.1f}")
 
     def wait_for_go(self) -> None:
-        """Without a bound of its own: who started the job ends it, and the job ends with who started it."""
+        """Without a bound of its own: who started the job ends it."""
         while not self.go.exists():
             time.sleep(0.1)
 
@@ -75,7 +73,7 @@ class Job:
             old.unlink(missing_ok=True)
         self.files.started = time.time()
         # Pickled apart: what its import says, or fails with, is to be in the log.
-        arguments = (pickle.dumps(self._call), self.files, os.getpid())
+        arguments = (pickle.dumps(self._call), self.files)
         self.process = get_context("spawn").Process(target=_perform, args=arguments, name=self.name)
         self.process.start()
 
@@ -132,9 +130,8 @@ def write_whole(path: Path, text: str) -> None:
     beside.rename(path)
 
 
-def _perform(call: bytes, files: Files, parent: int) -> None:
+def _perform(call: bytes, files: Files) -> None:
     """The process of a job."""
-    die_with_parent(parent)
     with files.log.open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

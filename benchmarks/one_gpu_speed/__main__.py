@@ -70,10 +70,10 @@ def timed_together(cases: Sequence[Case], folder: Path) -> Iterator[dict[str, An
         missing = ", ".join(job.name for job in jobs if job.ready_s is None) or "none"
         print(f"ready after {time.monotonic() - start:.0f} s; not ready: {missing}", flush=True)
         for job in jobs:
-            job.go(TIMED_S)
-            if job.result.exists():
+            done = job.go(TIMED_S)
+            if job.result.exists():  # also where what came after it failed
                 yield json.loads(job.result.read_text(encoding="utf-8"))
-            else:
+            if not done:
                 print(f"{job.name}: failed\n{job.last_words}", flush=True)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from multiprocessing import parent_process
 from pathlib import Path
 
 import torch
 
 from benchmarks.one_gpu_speed.cases import Case
 from benchmarks.side_by_side import Files, Job, write_whole
+from otil_exp.launch.lifetime import die_with_parent
 
 
 class CaseJob(Job):
@@ -29,12 +31,13 @@ class CaseJob(Job):
 
 
 def run_case(case: Case, files: Files) -> None:
-    """What the process of a job does."""
-    start = time.monotonic()
-    # Here, because who starts the jobs needs none of it.
+    """What the process of a job does. ready_s: of building and compiling, without imports."""
+    die_with_parent(parent_process().pid)  # nobody else would let it go
+    # Late, because who starts the jobs needs none of it.
     from benchmarks.one_gpu_speed.measure import kernels, measured
     from benchmarks.one_gpu_speed.rank import prepared_unet
 
+    start = time.monotonic()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     unet, inputs = prepared_unet(case, device)
     ready_s = time.monotonic() - start
@@ -42,6 +45,6 @@ def run_case(case: Case, files: Files) -> None:
     files.wait_for_go()
     figures, output = measured(unet, inputs, case, device)
     torch.save(output.cpu(), files.path("pt"))
+    write_whole(files.path("json"), json.dumps({"case": case.name, **asdict(case), "ready_s": ready_s, **figures}))
     if device.type == "cuda":
         files.path("kernels").write_text(kernels(unet, inputs, case))
-    write_whole(files.path("json"), json.dumps({"case": case.name, **asdict(case), "ready_s": ready_s, **figures}))
