@@ -39,7 +39,7 @@ PARTS = {
     "upstream": Part(120, "upstream_steps:upstream_steps"),
     "cells_2048": Part(240, "cells:timed_cells", (2048,)),
     "split": Part(300, "cells:split_cells"),
-    "compiled_pictures": Part(260, "compiled_pictures:compare_compiled"),
+    "compiled_pictures": Part(480, "compiled_pictures:compare_compiled"),
     "pictures": Part(200, "pictures:compare_pictures"),
     "warm": Part(180, "compiled:warm_cells"),
     "capture": Part(60, "nccl:capture"),
