@@ -128,6 +128,16 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(command: tuple[str, 
     assert done.stdout == ""
 
 
+def test_a_quoted_tilde_is_the_users_home(tmp_path: Path) -> None:
+    command = [*OTIL, "-m", "preset=reference", *SMALL, "prompts.limit=1", "metrics=none", "output_dir='~/out'"]
+    home = ENVIRONMENT | {"HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=home, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"home"}
+    assert (tmp_path / "home" / "out" / "t" / "multirun.yaml").exists()
+    assert folders(tmp_path / "home" / "out")["reference"].finished
+
+
 def test_nor_is_a_folder_of_slurms_files_that_cannot_be_made_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / ".submitit").touch()

@@ -7,6 +7,7 @@ several values together live in `otil_exp.validate`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os.path import expanduser
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -356,8 +357,9 @@ VAE_FACTOR = 8
 
 
 def register_schema() -> None:
-    """Make the schema known to Hydra under the name that conf/config.yaml starts from."""
+    """Make known to Hydra what conf/config.yaml stands on: the schema, and ${expanduser:} for folders of the user."""
     ConfigStore.instance().store(name="schema", node=ExperimentConfig, provider="otil_exp")
+    OmegaConf.register_new_resolver("expanduser", expanduser, replace=True)
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ its score 1 - cos is a matter of the angle it turned by.
 import pytest
 import torch
 from torch import distributed as dist
-from watch import NoHostRead, collectives
+from watch import Kernels, NoHostRead, collectives
 
 from otil_exp.exchange import BlockGrid, LatentExchange, gather
 from ranks import run_ranks
@@ -214,6 +214,21 @@ def count_collectives(rank):
 def test_a_step_is_two_collectives_the_indices_and_the_blocks():
     indices, blocks = SENT * 8, SENT * 4 * 4 * 4 * 2
     assert run_ranks(2, count_collectives) == [[indices, blocks] * 3] * 2
+
+
+def kernels_of_a_step(rank):
+    exchange = LatentExchange(GRID, rank, 2, SENT)
+    exchange.remember(exact(0, 2))
+    with Kernels() as kernels:
+        exchange.step(exact(1, 2))
+    return kernels.called
+
+
+@pytest.mark.ranks
+def test_a_step_is_no_more_kernels_than_it_was_measured_with():
+    # A kernel this small is 2 microseconds of a GPU whatever it does (benchmarks/one_gpu_speed.md).
+    for called in run_ranks(2, kernels_of_a_step):
+        assert len(called) <= 23, called
 
 
 def walk_unread(rank, options):

@@ -35,6 +35,19 @@ def collectives() -> Iterator[list[int]]:
             setattr(dist, name, original)
 
 
+class Kernels(TorchDispatchMode):
+    """Lists the operations that do something on a device: all but views and the making of empty memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view and "empty" not in str(func):
+            self.called.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
 class NoHostRead(TorchDispatchMode):
     """Refuse the operations whose result, or whose result's shape, the host must wait for.
 

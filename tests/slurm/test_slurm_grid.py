@@ -162,3 +162,12 @@ def test_the_plain_batch_script_runs_one_cell(cluster: Cluster, tmp_path: Path) 
         capture_output=True,
     )
     assert [folder.record["status"] for folder in runs(tmp_path).values()] == ["done"], log.read_text()
+
+
+def test_jobs_have_the_environment_of_hydra_job_env_set(cluster: Cluster, tmp_path: Path) -> None:
+    status, said = cluster.run(
+        "preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", "name=t",
+        "+hydra.job.env_set.OTIL_EXP_FAULTS='reference:0:raise'", faults="none",
+    )  # fmt: skip
+    assert status == 1
+    assert "rank 0 failed: RuntimeError: a planted fault" in said

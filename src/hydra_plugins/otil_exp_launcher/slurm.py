@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.utils import JobReturn, setup_globals
+from hydra.core.utils import JobReturn, env_override, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -56,6 +56,8 @@ class SlurmLauncher(Launcher):
             sys.exit(str(error))
         console = Console(soft_wrap=True)  # a sentence is one line, also in a file
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
-        if (problem := run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)) is not None:
+        with env_override(self.config.hydra.job.env_set):  # sbatch hands its own environment to the jobs
+            problem = run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)
+        if problem is not None:
             sys.exit(problem)
         return []
