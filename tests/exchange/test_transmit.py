@@ -218,9 +218,10 @@ def test_a_step_is_two_collectives_the_indices_and_the_blocks():
 
 def kernels_of_a_step(rank):
     exchange = LatentExchange(GRID, rank, 2, SENT)
-    exchange.remember(exact(0, 2))
+    before, now = exact(0, 2), exact(1, 2)
+    exchange.remember(before)
     with Kernels() as kernels:
-        exchange.step(exact(1, 2))
+        exchange.step(now)
     return kernels.called
 
 
