@@ -7,26 +7,22 @@ Prints the Markdown tables of seam_calibration.md (CPU only, minutes). Needs sci
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/metrics"))
-
-from seam_defects import (
-    SEAM,
+from benchmarks.seam_defects import (
     Defect,
+    Values,
     blur,
     contrast,
     crops,
     drift,
     drop_row,
-    eight_bit,
     flat_field,
     horizons,
+    measured,
     ramp,
     roc_auc,
     set_means,
@@ -34,11 +30,7 @@ from seam_defects import (
     step,
     warp,
 )
-
-from otil_exp.metrics.seam import Boundaries, method_boundaries, seam_metrics
-
-Values = dict[str, np.ndarray]
-"""Metric -> one value a picture; two-sided metrics by their size."""
+from otil_exp.metrics.seam import method_boundaries, seam_metrics
 
 DEFECTS: dict[str, Defect] = {
     "step 1": step(1),
@@ -67,14 +59,9 @@ PAIRED = ("ref/step_levels", "ref/step1_levels", "ref/gain_db", "ref/ser_db", "r
 Deviation = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
-def measured(pictures: list[np.ndarray], references: list[np.ndarray] | None = None) -> Values:
-    """Every metric at SEAM of 8-bit pictures, turned so that more means more of a seam."""
-    others = [None] * len(pictures) if references is None else [eight_bit(reference) for reference in references]
-    found = [
-        seam_metrics(eight_bit(picture), Boundaries(rows=(SEAM,)), other)
-        for picture, other in zip(pictures, others, strict=True)
-    ]
-    values = {name: np.array([each[name][0] for each in found]) for name in found[0]}
+def oriented(pictures: list[np.ndarray], references: list[np.ndarray] | None = None) -> Values:
+    """Every metric at SEAM of 8-bit pictures: more means more of a seam, and two-sided ones are their size."""
+    values = measured(pictures, references)
     turned = {name: np.abs(values[name]) for name in TWO_SIDED if name in values}
     turned |= {name: -values[name] for name in LOW_IS_BAD if name in values}
     return values | turned
@@ -99,19 +86,19 @@ def table(title: str, without: Values, planted: dict[str, Values], aucs: list[Ca
 
 def photo_tables() -> None:
     photos = crops(20)
-    planted = {name: measured([defect(photo) for photo in photos]) for name, defect in DEFECTS.items()}
+    planted = {name: oriented([defect(photo) for photo in photos]) for name, defect in DEFECTS.items()}
     title = f"Photos, {len(photos)} crops: one picture / the mean of 16"
-    table(title, measured(photos), planted, [single, of_sets])
+    table(title, oriented(photos), planted, [single, of_sets])
 
 
 def flat_tables() -> None:
     for noise in (1.0, 3.0):
         rng = np.random.default_rng(0)
         fields = [flat_field(rng, noise) for _ in range(100)]
-        planted = {name: measured([defect(field) for field in fields]) for name, defect in FAINT.items()}
+        planted = {name: oriented([defect(field) for field in fields]) for name, defect in FAINT.items()}
         table(
             f"Flat field with a vase, noise of {noise:g} levels, 100 fields: one picture",
-            measured(fields),
+            oriented(fields),
             planted,
             [single],
         )
@@ -122,11 +109,11 @@ def paired_table(title: str, deviate: Deviation) -> None:
     rng = np.random.default_rng(0)
     photos, edges = crops(10), horizons(6)
     others = [deviate(photo, rng) for photo in photos]
-    without = measured(others, photos)
-    at_edges = measured([deviate(edge, rng) for edge in edges], edges)
+    without = oriented(others, photos)
+    at_edges = oriented([deviate(edge, rng) for edge in edges], edges)
     shown = {name: without[name] for name in ("seam/step_z", *PAIRED)}
     planted = {
-        name: measured([defect(other) for other in others], photos)
+        name: oriented([defect(other) for other in others], photos)
         for name, defect in ({"step 1": step(1), "ramp 2": ramp(2)} | DEFECTS).items()
         if name in ("step 1", "step 2", "ramp 2", "contrast 1.05", "blur", "drop row", "shift 1 px")
     }

@@ -7,36 +7,22 @@ from functools import cache
 
 import numpy as np
 import pytest
-from seam_defects import (
-    SEAM,
+
+from benchmarks.seam_defects import (
     Defect,
+    Values,
     blur,
     contrast,
     crops,
     drift,
-    eight_bit,
     flat_field,
     horizons,
+    measured,
     ramp,
     roc_auc,
     set_means,
     step,
 )
-
-from otil_exp.metrics.seam import Boundaries, seam_metrics
-
-Values = dict[str, np.ndarray]
-"""Metric -> one value a picture."""
-
-
-def measured(pictures: list[np.ndarray], references: list[np.ndarray] | None = None) -> Values:
-    """Metrics of 8-bit pictures at SEAM, against 8-bit references where given."""
-    others = [None] * len(pictures) if references is None else [eight_bit(reference) for reference in references]
-    found = [
-        seam_metrics(eight_bit(picture), Boundaries(rows=(SEAM,)), other)
-        for picture, other in zip(pictures, others, strict=True)
-    ]
-    return {name: np.array([values[name][0] for values in found]) for name in found[0]}
 
 
 @cache

@@ -8,6 +8,8 @@ import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates
 from skimage import data
 
+from otil_exp.metrics.seam import Boundaries, seam_metrics
+
 PHOTOS = ("astronaut", "chelsea", "coffee", "rocket", "camera")
 """Photos of scikit-image that its wheel ships, CC0 or in the public domain."""
 
@@ -15,6 +17,9 @@ SIDE = 256
 SEAM = SIDE // 2
 SET = 16
 """Pictures of a set whose mean is compared."""
+
+Values = dict[str, np.ndarray]
+"""Metric -> one value a picture."""
 
 Defect = Callable[[np.ndarray], np.ndarray]
 """(H, W, 3) float in [0, 1] -> the same with a fault between rows SEAM - 1 and SEAM."""
@@ -125,3 +130,13 @@ def roc_auc(negatives: np.ndarray, positives: np.ndarray) -> float:
 def set_means(values: np.ndarray, rng: np.random.Generator, sets: int = 300) -> np.ndarray:
     """Means of random sets of SET different pictures."""
     return np.array([rng.choice(values, SET, replace=False).mean() for _ in range(sets)])
+
+
+def measured(pictures: list[np.ndarray], references: list[np.ndarray] | None = None) -> Values:
+    """Metrics of 8-bit pictures at SEAM, against 8-bit references where given."""
+    others = [None] * len(pictures) if references is None else [eight_bit(reference) for reference in references]
+    found = [
+        seam_metrics(eight_bit(picture), Boundaries(rows=(SEAM,)), other)
+        for picture, other in zip(pictures, others, strict=True)
+    ]
+    return {name: np.array([values[name][0] for values in found]) for name in found[0]}
