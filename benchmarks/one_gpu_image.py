@@ -5,11 +5,12 @@
 Runs RankPipeline as a user composes it (model=sdxl_random, 50 steps, 4gpu_split, 1024 x 1024), with peers played by
 torch's fake process group: what NCCL takes is not in it. Writes milliseconds of the picture, its steps, the text
 encoders and the VAE, whole and over the ranks; what makes the host wait; the graphs that a second picture makes; and
-microseconds of an exchange at K=64, k=16. STEPS=6 in the environment makes a trial of it.
+microseconds of an exchange at K=64, k=16. STEPS=8 in the environment makes a trial of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -21,12 +22,14 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.measure import host_waits
 from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
-from otil_exp.config import register_schema
+from otil_exp.choices import Engine
+from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.pipeline import build_pipeline
@@ -37,33 +40,43 @@ from otil_exp.upstream import sliced_vae
 STEPS = int(os.environ.get("STEPS", 50))
 
 
-def main(result: Path, engine: str, presets: list[str]) -> None:
+def main() -> int:
+    options = _options()
+    configs = [(preset, composed(preset, options.engine)) for preset in options.presets]
     results: list[dict[str, Any]] = []
 
     def keep(figures: dict[str, Any]) -> None:
         results.append(figures)
         print(json.dumps(figures), flush=True)
-        result.write_text(json.dumps(results, indent=1))
+        options.result.write_text(json.dumps(results, indent=1))
 
     if torch.cuda.is_available():
         keep({"exchange_us": exchanges_us()})
-    for preset in presets:
-        keep({"preset": preset, "engine": engine, **picture(preset, engine)})
+    for preset, config in configs:
+        keep({"preset": preset, "engine": options.engine, **picture(config)})
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
+    return 0
 
 
-def picture(preset: str, engine: str) -> dict[str, Any]:
-    """What one picture after another takes, the first untimed."""
+def composed(preset: str, engine: str) -> ExperimentConfig:
+    """The config of a user's command, checked."""
     register_schema()
     model = "sdxl_random" if torch.cuda.is_available() else "shapes"
     overrides = [f"preset={preset}", f"engine={engine}", f"model={model}", f"num_inference_steps={STEPS}"]
     overrides += ["topology=4gpu_split", "output_dir=/tmp/one_gpu_image", "device=auto"]
     os.environ["LOCAL_WORLD_SIZE"] = "4"  # as under a scheduler that shows each rank one GPU: the fake peers need none
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        config = prepare(compose("config", overrides)).effective
+        try:
+            return prepare(compose("config", overrides)).effective
+        except (HydraException, ValueError) as error:
+            sys.exit(str(error))
+
+
+def picture(config: ExperimentConfig) -> dict[str, Any]:
+    """What one picture after another takes, the first untimed."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     place = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
     ranks = rank_0(place, device)
@@ -123,6 +136,21 @@ def _gpu_us(run: Any) -> float:
     return 1e3 * float(start.elapsed_time(end)) / 20
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.one_gpu_image",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("result", type=Path, help="file of the results")
+    parser.add_argument("engine", choices=[engine.name for engine in Engine])
+    parser.add_argument("presets", nargs="*", metavar="preset", help="without any, the exchange alone is timed")
+    options = parser.parse_args()
+    if not options.presets and not torch.cuda.is_available():
+        parser.error("name a preset, such as otil: without a GPU there is no exchange to time")
+    return options
+
+
 def _graphs() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
@@ -142,6 +170,4 @@ def _timed(run: Any) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    sys.exit(main())

@@ -8,6 +8,7 @@ two Markdown tables of what was counted, and exits with 1 if a run failed or its
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections import defaultdict
@@ -74,4 +75,10 @@ def _traffic(rows: list[StepRow]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs")))
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.one_gpu_presets",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("outputs"), help="of the runs; default outputs")
+    sys.exit(main(parser.parse_args().folder))

@@ -7,6 +7,7 @@ Prints the Markdown tables of seam_calibration.md (CPU only, minutes). Needs sci
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -135,6 +136,8 @@ def times() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(__doc__)
     photo_tables()
     flat_tables()
     paired_table("Beside the reference, smooth deviation of 2 levels", drift)

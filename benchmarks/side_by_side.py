@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
+
+from otil_exp.launch.lifetime import die_with_parent
 
 END_S = 15.0
 """Bound on ending by itself."""
@@ -132,6 +134,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def _perform(call: bytes, files: Files) -> None:
     """The process of a job."""
+    die_with_parent(parent_process().pid)  # nobody else would let it go on
     with files.log.open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -140,7 +143,7 @@ def _perform(call: bytes, files: Files) -> None:
 
 
 def _end(jobs: Sequence[Job]) -> None:
-    """End jobs with all their processes, together; by force what does not end by itself."""
+    """End jobs, together; by force those that do not end by themselves."""
     processes = [job.process for job in jobs if job.process is not None]
     for process in processes:
         process.terminate()

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 import benchmark_jobs
-from benchmarks.one_gpu_speed.cases import cases_on_cpu, cases_on_gpu
+from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, cases_on_cpu, cases_on_gpu
+from benchmarks.one_gpu_speed.measure import SYNCHRONOUS_REPEATS, measured
+from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.several_gpus.parts import PARTS
+from benchmarks.several_gpus.tables import together
 from benchmarks.side_by_side import Job, side_by_side
+from otil_exp.exchange.schedule import Step
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_jobs_get_ready_together_and_go_on_one_by_one(tmp_path: Path) -> None:
@@ -55,3 +70,61 @@ def test_every_part_is_a_function_of_the_plan(name: str) -> None:
 def test_cases_are_told_apart_by_their_names() -> None:
     for cases in (cases_on_gpu(), cases_on_cpu()):
         assert len({case.name for case in cases}) == len(cases)
+
+
+class CountingUNet:
+    """In the place of a UNet: notes of which kind the steps are that it is called for."""
+
+    runs_as = "eager"
+
+    def begin(self, steps: tuple[Step, ...]) -> None:
+        self._steps, self._next = steps, 0
+        self.synchronous: list[bool] = []
+
+    def __call__(self) -> SimpleNamespace:
+        self.synchronous.append(self._steps[self._next].synchronous)
+        self._next += 1
+        return SimpleNamespace(sample=torch.zeros(2))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_synchronous_step_is_timed_by_synchronous_steps_alone(both: bool) -> None:
+    unet = CountingUNet()
+    figures, _ = measured(unet, {}, Case("no_sync", "eager", both=both), torch.device("cpu"))
+    first_silent = unet.synchronous.index(False)
+    assert first_silent == (2 + SYNCHRONOUS_REPEATS if both else 1)
+    assert not any(unet.synchronous[first_silent:])
+    assert ("synchronous_ms" in figures) == both
+
+
+def test_an_output_is_compared_with_that_of_upstreams_twin(tmp_path: Path) -> None:
+    compiled = next(case for case in CASES if case.engine == "compiled" and case.method == "no_sync")
+    upstream = replace(compiled, engine=UPSTREAM)
+    torch.save(torch.tensor([3.0, 4.5]), tmp_path / f"{compiled.name}.pt")
+    torch.save(torch.tensor([3.0, 4.0]), tmp_path / f"{upstream.name}.pt")
+    results: list[dict[str, Any]] = [{"case": case.name} for case in (compiled, upstream)]
+    compare_outputs(results, tmp_path)
+    assert results == [{"case": compiled.name, "off_by": pytest.approx(0.1)}, {"case": upstream.name}]
+
+
+def test_a_measurement_that_is_told_to_end_takes_its_part_along(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.several_gpus", str(tmp_path), "--parts", "cells_1024"]
+    process = subprocess.Popen([*command, "--device", "cpu", "--model", "shapes"], cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (parts := children(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    [part] = parts
+    assert not Path(f"/proc/{part}").exists()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_figure_of_two_calls_is_that_of_the_later(tmp_path: Path) -> None:
+    for call, figures in (("A", {"x": 1, "y": 1}), ("B", {"y": 2})):
+        (tmp_path / call).mkdir()
+        (tmp_path / call / "results.json").write_text(json.dumps({"part": figures}))
+    assert together([str(tmp_path / call) for call in "AB"]) == {"part": {"x": 1, "y": 2}}

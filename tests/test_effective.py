@@ -59,6 +59,13 @@ def test_what_a_method_ignores_makes_no_new_cell(composed: Compose, preset: str,
     assert same(composed, *[[f"preset={preset}", override] for override in ignored])
 
 
+@pytest.mark.parametrize(("preset", "kind"), [("otil", "transmit"), ("otil_context", "context")])
+def test_how_blocks_are_chosen_matters_only_where_some_are_not_sent(composed: Compose, preset: str, kind: str) -> None:
+    choices = [[], *([f"preset.{kind}.{one}"] for one in ("score=l2", "against=last_sent", "polling=false"))]
+    assert same(composed, *[[f"preset={preset}", "k=all", *choice] for choice in choices])
+    assert len(set(signatures(composed, [[f"preset={preset}", "k=quarter", *choice] for choice in choices]))) == 4
+
+
 @pytest.mark.parametrize(
     ("preset", "matters"),
     [

@@ -120,6 +120,11 @@ def test_an_unknown_sync_mode_is_hydras_own_error(typed: Typed) -> None:
         typed("preset=distrifusion", "preset.sync_mode=typo_gn")
 
 
+@pytest.mark.parametrize("preset", ["reference", "naive_patch", "full_sync", "tensor"])
+def test_a_method_without_warm_up_may_have_fewer_steps(typed: Typed, preset: str) -> None:
+    validate(typed(f"preset={preset}", "warmup_steps=4", "num_inference_steps=2"))
+
+
 def test_the_reference_ignores_what_the_topology_could_refuse(typed: Typed) -> None:
     validate(typed("preset=reference", "topology=4gpu_split", "guidance_scale=1", "height=200"))
 

@@ -6,7 +6,8 @@
 Other ranks are played by torch's fake process group (what it gathers is the rank's own), so that a step is this rank's
 compute alone: what NCCL takes is not in it. Every case is a process of its own. Those that compile do so side by side,
 and then each is timed alone; the others come after them. Prints a Markdown table; FOLDER/results.json is written after
-each case, beside the logs. COMPILE_TIMEOUT_S in the environment bounds how long cases get ready.
+each case, beside the logs, and keeps the cases measured there before. COMPILE_TIMEOUT_S in the environment bounds how
+long cases get ready.
 Without a GPU the model is shapes at 256 x 256, upstream's layers are called, and cases compile one after the other.
 """
 
@@ -42,7 +43,8 @@ def main() -> int:
     if unknown := set(options.names) - {case.name for case in CASES}:
         sys.exit(f"no case is called {', '.join(sorted(unknown))}; --list names them")
     cases = [case for case in CASES if not options.names or case.name in options.names]
-    results: list[dict[str, Any]] = []
+    results = _others(cases, options.folder)
+    measured_before = len(results)
     for batch in batches(cases):
         for result in timed_together(batch, options.folder):
             results.append(result)
@@ -51,7 +53,7 @@ def main() -> int:
     compare_outputs(results, options.folder)
     _keep(results, options.folder)
     print(*table(results), sep="\n")
-    return 1 if len(results) < len(cases) else 0
+    return 1 if len(results) < measured_before + len(cases) else 0
 
 
 def batches(cases: Sequence[Case]) -> list[list[Case]]:
@@ -75,6 +77,13 @@ def timed_together(cases: Sequence[Case], folder: Path) -> Iterator[dict[str, An
                 yield json.loads(job.result.read_text(encoding="utf-8"))
             if not done:
                 print(f"{job.name}: failed\n{job.last_words}", flush=True)
+
+
+def _others(cases: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
+    """What the folder has of cases that are not measured now."""
+    path = folder / "results.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [result for result in before if result["case"] not in {case.name for case in cases}]
 
 
 def _keep(results: list[dict[str, Any]], folder: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from multiprocessing import parent_process
 from pathlib import Path
 
 import torch
 
 from benchmarks.one_gpu_speed.cases import Case
 from benchmarks.side_by_side import Files, Job, write_whole
-from otil_exp.launch.lifetime import die_with_parent
 
 
 class CaseJob(Job):
@@ -32,7 +30,6 @@ class CaseJob(Job):
 
 def run_case(case: Case, files: Files) -> None:
     """What the process of a job does. ready_s: of building and compiling, without imports."""
-    die_with_parent(parent_process().pid)  # nobody else would let it go
     # Late, because who starts the jobs needs none of it.
     from benchmarks.one_gpu_speed.measure import kernels, measured
     from benchmarks.one_gpu_speed.rank import prepared_unet

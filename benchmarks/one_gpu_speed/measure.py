@@ -18,7 +18,9 @@ from benchmarks.one_gpu_speed.rank import WARMUP_STEPS
 from otil_exp.exchange import Step, step_kinds
 
 REPEATS = 20
-"""Of a step at 1024²; fewer of a larger one."""
+"""Of a silent step at 1024²; fewer of a larger one, more of a smaller one."""
+
+SYNCHRONOUS_REPEATS = 8
 
 
 def measured(
@@ -30,11 +32,11 @@ def measured(
     repeats = max(5, REPEATS * 1024 // case.size) if case.engine == "compiled" or case.world_size > 1 else 5
     with torch.no_grad():
         if case.both:
-            result["synchronous_ms"], _ = _times(lambda: unet(**inputs), device, 2, skip=1)
-        elif case.engine == "compiled":  # its context is there since it was prepared
-            unet._next = WARMUP_STEPS + 1
-        elif case.world_size > 1:  # upstream's text keys and values are there once a synchronous graph was replayed
-            _times(lambda: unet(**inputs), device, WARMUP_STEPS, skip=1)
+            result["synchronous_ms"], _ = _times(lambda: unet(**inputs), device, SYNCHRONOUS_REPEATS, skip=2)
+            assert unet._next <= WARMUP_STEPS + 1, "a silent step was timed as a synchronous one"
+        elif case.engine != "compiled":  # upstream's text keys and values are there once a synchronous step was made
+            unet(**inputs)
+        unet._next = WARMUP_STEPS + 1
         result["step_ms"], result["host_ms"] = _times(lambda: unet(**inputs), device, repeats, skip=3)
         if device.type == "cuda":
             result["host_waits"] = host_waits(lambda: unet(**inputs))

@@ -7,12 +7,13 @@ and OUT/tables.md, the tables of the result page, are written after each part; t
 --device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing, what needs a GPU
 (collectives, exchange, capture, upstream) is reported as not done, and what compiles runs eager.
 
-On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In three calls:
+On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In four calls:
 
-    python -m benchmarks.several_gpus A --parts compiled_1024,exchange
-    python -m benchmarks.several_gpus B --parts links,collectives,cells_1024,split,capture,death
+    python -m benchmarks.several_gpus A --parts compiled_1024
+    python -m benchmarks.several_gpus B --parts links,collectives,exchange,cells_1024,split,capture,death
     python -m benchmarks.several_gpus C --parts cells_2048,upstream,pictures
-    python -m benchmarks.several_gpus.tables A B C > tables.md
+    python -m benchmarks.several_gpus D --parts compiled_2048
+    python -m benchmarks.several_gpus.tables A B C D > tables.md
 """
 
 from __future__ import annotations
@@ -24,20 +25,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from benchmarks.several_gpus.parts import PARTS
 from benchmarks.several_gpus.plan import Plan, keep, results
+from otil_exp.launch.lifetime import die_with_parent
 
 
 def main() -> int:
     arguments = _arguments()
     plan = Plan(Path(arguments.out).absolute(), arguments.device, arguments.model, arguments.gpus or _visible())
     if arguments.only:  # in the process of one part
+        die_with_parent(os.getppid())
         PARTS[arguments.only].measure(plan)
         return 0
     chosen = arguments.parts.split(",") if arguments.parts else list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         sys.exit(f"no part is called {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, _told_to_end)
     plan.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * arguments.minutes
     from benchmarks.several_gpus.cells import keep_timed
@@ -51,6 +57,10 @@ def main() -> int:
         (plan.out / "tables.md").write_text(tables(results(plan)), encoding="utf-8")
     print(f"{len(chosen) - len(failed)} of {len(chosen)} parts done; not done: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
+
+
+def _told_to_end(signum: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + signum)
 
 
 def _arguments() -> argparse.Namespace:
@@ -90,13 +100,21 @@ def _run(part: str, plan: Plan, deadline: float) -> bool:
         outcome = "done" if code == 0 else f"exit code {code}"
     except subprocess.TimeoutExpired:
         outcome = f"stopped after {left:.0f} s"
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+    finally:  # also where this process is told to end
+        _end(process)
     _note(part, plan, time.monotonic() - start, outcome)
     return outcome == "done"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part with all its processes, where it has not ended by itself."""
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _note(part: str, plan: Plan, seconds: float, outcome: str) -> None:

@@ -8,7 +8,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from benchmarks.several_gpus.cell_job import CellJob
 from benchmarks.several_gpus.cells import cell, name_of, timed
-from benchmarks.several_gpus.plan import Plan, keep
+from benchmarks.several_gpus.plan import Plan, forget, keep
 from benchmarks.side_by_side import side_by_side
 from otil_exp.cell import Cell
 
@@ -37,8 +37,7 @@ def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
     with side_by_side(jobs, READY_S):
         _keep_ready(jobs, plan)
         for job in jobs:
-            if job.ready_s is None or not job.go(TIMED_S):
-                keep("compiled_failed", name_of(job.cell.effective), job.last_words, plan)
+            _keep_failure("compiled_failed", job, job.ready_s is None or not job.go(TIMED_S), plan)
 
 
 def warm_cells(plan: Plan) -> None:
@@ -47,8 +46,7 @@ def warm_cells(plan: Plan) -> None:
     with side_by_side(jobs, WARM_S):
         _keep_ready(jobs, plan)
         for job in jobs:
-            if job.ready_s is None:
-                keep("warm_failed", name_of(job.cell.effective), job.last_words, plan)
+            _keep_failure("warm_failed", job, job.ready_s is None, plan)
 
 
 def _keep_ready(jobs: list[CellJob], plan: Plan) -> None:
@@ -59,6 +57,15 @@ def _keep_ready(jobs: list[CellJob], plan: Plan) -> None:
         keep("warm_s" if mark.exists() else "cold_s", name, job.ready_s, plan)
         if job.ready_s is not None:
             mark.touch()
+
+
+def _keep_failure(kind: str, job: CellJob, failed: bool, plan: Plan) -> None:
+    """Keep a job's last words if it failed; else what an earlier call kept of it is over."""
+    name = name_of(job.cell.effective)
+    if failed:
+        keep(kind, name, job.last_words, plan)
+    else:
+        forget(kind, name, plan)
 
 
 def _untimed(method: str, plan: Plan) -> Cell:

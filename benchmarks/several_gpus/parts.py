@@ -51,6 +51,6 @@ PARTS = {
 }
 """By name, in the order of what is missed most if time runs out.
 
-compiled is compiled_1024 and compiled_2048 side by side, which takes hardly longer than either: after it they have
-nothing left to do. split is the batch in halves at both sizes.
+compiled is compiled_1024 and compiled_2048 side by side, for a machine of many cores: after it they have nothing
+left to do. split is the batch in halves at both sizes.
 """

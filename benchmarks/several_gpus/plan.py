@@ -36,7 +36,7 @@ class Plan:
 
     def sizes(self, side: int) -> tuple[int, int]:
         """Side of the pictures (pixels) and num_inference_steps; small where the script is only tried."""
-        return (side, 50) if self.model == "sdxl_random" else (side // 4, 6)
+        return (side, 50) if self.model == "sdxl_random" else (side // 4, 8)
 
 
 def results(plan: Plan) -> dict[str, Any]:
@@ -45,11 +45,22 @@ def results(plan: Plan) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def forget(part: str, key: str, plan: Plan) -> None:
+    """Drop what an earlier call kept, where it is no longer so."""
+    everything = results(plan)
+    if everything.get(part, {}).pop(key, None) is not None:
+        _write(everything, plan)
+
+
 def keep(part: str, key: str, value: Any, plan: Plan) -> None:
     """Add one figure to a part's results on disk, and say it."""
     print(f"{part} {key}: {value}", flush=True)
     everything = results(plan)
     everything.setdefault(part, {})[key] = value
+    _write(everything, plan)
+
+
+def _write(everything: dict[str, Any], plan: Plan) -> None:
     beside = plan.out / "results.json.new"
     beside.write_text(json.dumps(everything, indent=1), encoding="utf-8")
     beside.rename(plan.out / "results.json")

@@ -101,4 +101,6 @@ def together(folders: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:] or any(not (Path(folder) / "results.json").exists() for folder in sys.argv[1:]):
+        sys.exit(f"{__doc__}\nEach OUT is a folder with a results.json.")
     print(tables(together(sys.argv[1:])), end="")

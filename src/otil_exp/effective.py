@@ -18,7 +18,7 @@ from otil_exp.config import (
     TransmitConfig,
 )
 from otil_exp.exchange import BLIND, resolve_budget
-from otil_exp.validate import REFERENCE_NAME, grid_of, topology_of
+from otil_exp.validate import REFERENCE_NAME, grid_of, topology_of, warms_up
 
 Selection = TypeVar("Selection", bound=TransmitConfig)
 
@@ -41,7 +41,6 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
     topology = topology_of(config)
     preset = _effective_preset(config)
     sliced = preset.parallelism is Parallelism.patch and topology.slices > 1
-    warms_up = (sliced and preset.sync_mode is not SyncMode.full_sync) or preset.stale is not None
     silent = sliced and preset.sync_mode is SyncMode.no_sync
     refreshes = silent and 0 < config.refresh.period < config.num_inference_steps - config.warmup_steps
     selects = preset.transmit is not None or preset.context is not None
@@ -49,7 +48,7 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
         config,
         preset=preset,
         topology=TopologyConfig(world_size=topology.world_size, split_batch=topology.split_batch),
-        warmup_steps=config.warmup_steps if warms_up else NO_WARMUP,
+        warmup_steps=config.warmup_steps if warms_up(preset, topology) else NO_WARMUP,
         groupnorm=config.groupnorm if sliced else GroupNormKind.exact,
         refresh=RefreshConfig(period=config.refresh.period if refreshes else 0),
         k=KConfig(budget=resolve_budget(config.k.budget, grid_of(config, topology).count) if selects else 0),
@@ -69,17 +68,20 @@ def _effective_preset(config: ExperimentConfig) -> PresetConfig:
     preset = replace(
         preset,
         cfg_repair=preset.cfg_repair and topology.split_batch,
-        transmit=_effective_selection(preset.transmit),
-        context=_effective_selection(preset.context),
+        transmit=_effective_selection(preset.transmit, config),
+        context=_effective_selection(preset.context, config),
     )
     return _effective_stale(preset, topology.slices)
 
 
-def _effective_selection(selection: Selection | None) -> Selection | None:
-    """A score that looks at no block compares it with nothing."""
-    if selection is None or selection.score not in BLIND:
-        return selection
-    return replace(selection, against=Against.previous_step)
+def _effective_selection(selection: Selection | None, config: ExperimentConfig) -> Selection | None:
+    """Where all blocks are sent it does not matter how they score; a score that looks at no block compares nothing."""
+    if selection is None:
+        return None
+    blocks = grid_of(config, topology_of(config)).count
+    if resolve_budget(config.k.budget, blocks) == blocks:
+        selection = replace(selection, score=TransmitConfig.score, against=TransmitConfig.against, polling=True)
+    return replace(selection, against=Against.previous_step) if selection.score in BLIND else selection
 
 
 def _effective_stale(preset: PresetConfig, slices: int) -> PresetConfig:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from shutil import which
 
 from otil_exp.choices import DeviceKind, Dtype, Engine, GnSync, Halos, Mode, Parallelism, SyncMode, TrackerKind
-from otil_exp.config import VAE_FACTOR, ExperimentConfig, MetricsConfig, TransmitConfig, gn_sync_of
+from otil_exp.config import VAE_FACTOR, ExperimentConfig, MetricsConfig, PresetConfig, TransmitConfig, gn_sync_of
 from otil_exp.exchange import SCORES, BlockGrid, Codec, check_blocks, resolve_budget, split_budget
 from otil_exp.metrics.extractors import LOADERS
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
@@ -29,7 +29,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_name(config)
     _check_preset(config)
     _check_guidance(config)
-    _check_steps(config)
+    _check_steps(config, topology)
     _check_size(config, topology)
     _check_blocks(config, topology)
     _check_decode(config, topology)
@@ -185,14 +185,20 @@ def _check_guidance(config: ExperimentConfig) -> None:
     )
 
 
-def _check_steps(config: ExperimentConfig) -> None:
+def warms_up(preset: PresetConfig, topology: Topology) -> bool:
+    """Whether a method has steps that differ from its first ones: else it ignores warmup_steps."""
+    late_layers = preset.parallelism is Parallelism.patch and preset.sync_mode is not SyncMode.full_sync
+    return topology.slices > 1 and (late_layers or preset.stale is not None)
+
+
+def _check_steps(config: ExperimentConfig, topology: Topology) -> None:
     steps, warmup, period = config.num_inference_steps, config.warmup_steps, config.refresh.period
     _refuse(
         [
             (steps < 1, f"num_inference_steps={steps}: use 1 or more, such as num_inference_steps=50"),
             (warmup < 0, f"warmup_steps={warmup}: steps 0..warmup_steps are synchronous; use 0 or more"),
             (
-                warmup >= steps,
+                warmup >= steps and warms_up(config.preset, topology),
                 f"warmup_steps={warmup} with num_inference_steps={steps}: steps 0..warmup_steps are to be "
                 f"among them; use "
                 f"warmup_steps={max(steps - 1, 0)} or less, or num_inference_steps={warmup + 1} or more",

@@ -18,6 +18,12 @@ def test_a_block_holds_all_channels_of_its_place():
     assert BlockGrid(2, 4, 2).split(latents)[1].tolist() == [[[2, 3], [6, 7]], [[12, 13], [16, 17]]]
 
 
+def test_blocks_go_where_the_caller_wants_them():
+    latents, out = torch.arange(8.0).view(1, 1, 2, 4), torch.zeros(2, 1, 2, 2)
+    assert BlockGrid(2, 4, 2).split(latents, out) is out
+    assert out.tolist() == [[[[0, 1], [4, 5]]], [[[2, 3], [6, 7]]]]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_join_undoes_split_bit_for_bit(dtype):
     grid = BlockGrid(rows=32, width=128, block_size=8)

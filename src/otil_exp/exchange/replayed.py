@@ -10,7 +10,7 @@ from otil_exp.traffic import TrafficCounter
 
 
 class ReplayedExchange:
-    """A LatentExchange whose step is recorded once and replayed: one launch instead of some twenty and two collectives.
+    """A LatentExchange whose exchange is recorded once and replayed: three launches a step instead of more than twenty.
 
     Like a LatentExchange to its caller, but `prepare` comes first.
     """
