@@ -11,6 +11,7 @@ from otil_exp.cell import prepare
 from otil_exp.report.table import summary
 from otil_exp.report.variants import variants
 from otil_exp.run.folder import RunFolder
+from report.folders import make_run
 
 
 def shown(*folders: RunFolder) -> str:
@@ -78,6 +79,18 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
         folder.write_config({"name": folder.path.name, "preset": preset, "height": 256})
     assert variants(folders) == ["sync_mode=stale_gn", "sync_mode=sync_gn"]
     assert variants(folders[:1]) == [""]
+
+
+def test_what_differs_is_named_as_a_user_types_it(tmp_path: Path) -> None:
+    configs = (
+        {"engine": {"name": "eager"}, "preset": {"gn_sync": True, "stale": None}, "seed": 1},
+        {"engine": {"name": "compiled"}, "preset": {"gn_sync": "fused", "stale": "each"}, "seed": 0},
+    )
+    folders = [make_run(tmp_path, str(i), config=config) for i, config in enumerate(configs)]
+    assert variants(folders) == [
+        "engine=eager gn_sync=true stale=null seed=1",
+        "engine=compiled gn_sync=fused stale=each seed=0",
+    ]
 
 
 def test_a_benchmark_shows_its_time_for_a_whole_image(tmp_path: Path) -> None:

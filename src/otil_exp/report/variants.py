@@ -30,8 +30,14 @@ def variants(folders: Sequence[RunFolder]) -> list[str]:
         keys = dict.fromkeys(key for i in same for key in settings[i])
         differing = [key for key in keys if len({repr(settings[i].get(key)) for i in same}) > 1]
         for i in same:
-            found[i] = " ".join(f"{key.rpartition('.')[2]}={settings[i].get(key)}" for key in differing)
+            found[i] = " ".join(_as_typed(key, settings[i].get(key)) for key in differing)
     return found
+
+
+def _as_typed(key: str, value: Any) -> str:
+    """A setting as a user types it, without its group: engine=eager, gn_sync=true."""
+    yaml = {"True": "true", "False": "false", "None": "null"}
+    return f"{key.removesuffix('.name').rpartition('.')[2]}={yaml.get(str(value), value)}"
 
 
 def _config(folder: RunFolder) -> dict[str, Any]:
