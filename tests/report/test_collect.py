@@ -52,8 +52,8 @@ def test_labels_say_what_runs_differ_in(tmp_path: Path) -> None:
     labels = [run.label for run in collect([one, two, three])]
     assert labels == [
         "otil 4 split, k 32, refresh 10",
-        "otil 4 split, cfg_repair=True",
-        "otil 4 split, cfg_repair=False",
+        "otil 4 split, cfg_repair=true",
+        "otil 4 split, cfg_repair=false",
     ]
 
 
