@@ -26,7 +26,7 @@ from otil_exp.cell import prepare
 from otil_exp.choices import Engine
 from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.pipeline import RankPipeline, build_pipeline
-from otil_exp.topology import Topology
+from otil_exp.validate import topology_of
 
 METHODS = (
     ("otil_context", "k=quarter"),
@@ -53,8 +53,7 @@ def main() -> int:
     device = torch.device("cuda", 0) if options.device == "cuda" else torch.device("cpu")
     for method in (METHODS[int(position)] for position in options.methods.split(",")):
         config = effective(options, method)
-        place = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
-        with build_pipeline(config, rank_0(place, device)) as pipeline:
+        with build_pipeline(config, rank_0(topology_of(config), device)) as pipeline:
             print(f"| {' '.join(method)} | {cost(pipeline)} |", flush=True)
         del pipeline
         gc.collect()

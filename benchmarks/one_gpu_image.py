@@ -36,6 +36,7 @@ from otil_exp.pipeline import build_pipeline
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import sliced_vae
+from otil_exp.validate import topology_of
 
 STEPS = int(os.environ.get("STEPS", 50))
 
@@ -78,8 +79,7 @@ def composed(preset: str, engine: str) -> ExperimentConfig:
 def picture(config: ExperimentConfig) -> dict[str, Any]:
     """What one picture after another takes, the first untimed."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    place = Topology(world_size=config.topology.world_size, split_batch=config.topology.split_batch)
-    ranks = rank_0(place, device)
+    ranks = rank_0(topology_of(config), device)
     start = time.perf_counter()
     with build_pipeline(config, ranks) as pipeline:
         found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.unet.runs_as}

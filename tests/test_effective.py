@@ -42,6 +42,10 @@ def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed:
         ("otil", ["codec=none", "codec=int8"]),
         ("distrifusion", ["codec=none", "codec=int8"]),
         ("otil_context", [f"preset.context={{score: random, against: {a}}}" for a in ("previous_step", "last_sent")]),
+        (
+            "otil_context",
+            [f"preset.context={{score: random, score_on: {on}}}" for on in ("latent", "last_attention")],
+        ),
         ("otil_context", ["k=k32", "k.budget=0.25"]),
         ("tensor_stale", ["refresh=never", "refresh=every5"]),
         (
@@ -64,6 +68,12 @@ def test_how_blocks_are_chosen_matters_only_where_some_are_not_sent(composed: Co
     choices = [[], *([f"preset.{kind}.{one}"] for one in ("score=l2", "against=last_sent", "polling=false"))]
     assert same(composed, *[[f"preset={preset}", "k=all", *choice] for choice in choices])
     assert len(set(signatures(composed, [[f"preset={preset}", "k=quarter", *choice] for choice in choices]))) == 4
+
+
+def test_what_blocks_are_scored_on_matters_only_where_some_are_not_sent(composed: Compose) -> None:
+    latent, layer = (f"preset.context.score_on={on}" for on in ("latent", "first_attention"))
+    for k, alike in (("k=all", True), ("k=quarter", False)):
+        assert same(composed, *[["preset=otil_context", k, on] for on in (latent, layer)]) == alike
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from otil_exp.cell import Cell
 from otil_exp.config import ExperimentConfig
 from otil_exp.launch import RankFailure, launch
 from otil_exp.pipeline import build_pipeline
-from otil_exp.topology import Topology, join, leave, meet
+from otil_exp.topology import join, leave, meet
+from otil_exp.validate import topology_of
 
 METHODS = ("guide", "otil")
 
@@ -56,8 +57,7 @@ def _compared(pair: list[Cell]) -> dict[str, float] | str:
 def _made(configs: list[ExperimentConfig]) -> list[Any]:
     """On each rank: latents and picture of each config, float64."""
     first = configs[0]
-    topology = Topology(world_size=first.topology.world_size, split_batch=first.topology.split_batch)
-    ranks = join(topology, first.device.kind.name, first.launch.collective_timeout_s)
+    ranks = join(topology_of(first), first.device.kind.name, first.launch.collective_timeout_s)
     made: list[Any] = []
     for config in configs:
         with build_pipeline(config, ranks) as pipeline:

@@ -12,7 +12,7 @@ from benchmarks.fake_peers import rank_0
 from benchmarks.several_gpus.cells import cell, name_of
 from benchmarks.several_gpus.plan import METHODS, Plan, keep
 from otil_exp.pipeline import build_pipeline
-from otil_exp.topology import Topology
+from otil_exp.validate import topology_of
 
 
 def compute_only(plan: Plan) -> None:
@@ -25,8 +25,7 @@ def compute_only(plan: Plan) -> None:
         for method in METHODS:
             shape = (f"height={pixels}", f"width={pixels}", steps, f"engine={plan.engine}")
             one = cell(plan, method, topology, *shape).effective
-            place = Topology(world_size=one.topology.world_size, split_batch=one.topology.split_batch)
-            with torch.inference_mode(), build_pipeline(one, rank_0(place, device)) as pipeline:
+            with torch.inference_mode(), build_pipeline(one, rank_0(topology_of(one), device)) as pipeline:
                 for _ in range(2):  # the first picture starts libraries up
                     traces = pipeline("a", seed=0, decode=False).steps
                 by_kind = defaultdict(list)

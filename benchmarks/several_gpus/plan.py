@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.side_by_side import write_whole
+
 METHODS = (
     *("guide", "full_sync", "otil", "distrifusion", "balanced", "tensor", "naive_patch"),
     *("otil_context", "tensor_stale"),
@@ -61,6 +63,4 @@ def keep(part: str, key: str, value: Any, plan: Plan) -> None:
 
 
 def _write(everything: dict[str, Any], plan: Plan) -> None:
-    beside = plan.out / "results.json.new"
-    beside.write_text(json.dumps(everything, indent=1), encoding="utf-8")
-    beside.rename(plan.out / "results.json")
+    write_whole(plan.out / "results.json", json.dumps(everything, indent=1))

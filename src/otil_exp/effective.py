@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
-from otil_exp.choices import Against, DeviceKind, GroupNormKind, Mode, Parallelism, SyncMode, TensorLayers
+from otil_exp.choices import DeviceKind, GroupNormKind, Mode, Parallelism, SyncMode, TensorLayers
 from otil_exp.config import (
     BenchmarkConfig,
     CodecConfig,
@@ -80,8 +80,14 @@ def _effective_selection(selection: Selection | None, config: ExperimentConfig) 
         return None
     blocks = grid_of(config, topology_of(config)).count
     if resolve_budget(config.k.budget, blocks) == blocks:
-        selection = replace(selection, score=TransmitConfig.score, against=TransmitConfig.against, polling=True)
-    return replace(selection, against=Against.previous_step) if selection.score in BLIND else selection
+        return _with_defaults(selection, "score", "against", "polling", "score_on")
+    return _with_defaults(selection, "against", "score_on") if selection.score in BLIND else selection
+
+
+def _with_defaults(selection: Selection, *names: str) -> Selection:
+    """The defaults of these settings, where there are such settings."""
+    defaults: dict[str, Any] = {one.name: one.default for one in fields(selection) if one.name in names}
+    return replace(selection, **defaults)
 
 
 def _effective_stale(preset: PresetConfig, slices: int) -> PresetConfig:
