@@ -51,7 +51,7 @@ class NotMetError(RuntimeError):
 
 
 def _run_ranks(world_size: int, function: Callable[..., Any], args: tuple[Any, ...], timeout: float) -> list[Any]:
-    # Ranks fork from a server that has loaded what they import but has run nothing: safe like spawn, and seconds faster.
+    # Ranks fork from a server that has loaded what they import and run nothing: safe like spawn, and seconds faster.
     mp.get_context("forkserver").set_forkserver_preload(["torch.distributed", "otil_exp.pipeline"])
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         context = mp.start_processes(

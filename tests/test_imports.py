@@ -115,15 +115,37 @@ def test_the_app_loads_heavy_modules_late() -> None:
     assert not [name for name in imports(SOURCE / "app.py", top_level_only=True) if name.startswith(LIGHT)]
 
 
-def test_help_loads_no_library_that_takes_seconds() -> None:
-    """What Hydra's plugins and the app really load, not what app.py says."""
+HEAVY = ("torch", "torchvision", "diffusers", "transformers", "distrifuser", "submitit", "torchmetrics")
+"""Libraries that take seconds to load."""
+
+
+def said_and_loaded(*arguments: str, before: str = "") -> tuple[str, list[str]]:
+    """What the app says to a command line, and which heavy libraries it, and Hydra's plugins, really load for that."""
     script = (
-        "import sys; sys.argv = ['otil-exp', '--help']\n"
+        f"import sys; sys.argv = ['otil-exp', *{arguments}]\n{before}\n"
         "from otil_exp.app import main\n"
         "try: main()\n"
-        "except SystemExit: pass\n"
-        "print('loaded', *sorted({'torch', 'diffusers', 'transformers', 'distrifuser', 'submitit'} & set(sys.modules)))"
+        "except SystemExit as end: print(end)\n"
+        f"print('loaded', *sorted(set({HEAVY}) & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert "preset=" in run.stdout
-    assert run.stdout.splitlines()[-1] == "loaded"
+    *said, loaded = run.stdout.splitlines()
+    return "\n".join(said), loaded.split()[1:]
+
+
+def test_help_loads_no_library_that_takes_seconds() -> None:
+    said, loaded = said_and_loaded("--help")
+    assert "preset=" in said
+    assert loaded == []
+
+
+def test_a_process_that_refuses_a_cell_or_starts_its_ranks_loads_torch_alone(tmp_path: Path) -> None:
+    cell = ("preset=otil", "topology=2gpu_nosplit", "device=cpu", "metrics=shapes", f"output_dir={tmp_path}")
+    said, loaded = said_and_loaded(*cell, "height=200")
+    assert "use height=192 or height=256" in said
+    assert loaded == ["torch"]
+    no_ranks = "import otil_exp.job; otil_exp.job.launch = lambda *call, **options: print('starts', call[1], 'ranks')"
+    for grid in ((), ("-m",)):
+        said, loaded = said_and_loaded(*grid, *cell, before=no_ranks)
+        assert "starts 2 ranks" in said
+        assert loaded == ["torch"]

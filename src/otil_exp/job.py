@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from otil_exp.cell import Cell
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
-from otil_exp.run.execution import RunSpec, execute
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.scores import Share, score_run
+from otil_exp.run.spec import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,19 @@ class Job:
         ]
         world_size, threads = first.effective.topology.world_size, first.effective.device.threads
         try:
-            launch(execute, world_size, runs, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
+            launch(_on_rank, world_size, runs, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
                     note_interruption(cell.folder)
             raise
+
+
+def _on_rank(runs: Sequence[RunSpec], hosted: bool) -> None:
+    """Ranks load diffusers; a process that only starts them does not, nor one that refuses a cell."""
+    from otil_exp.run.execution import execute
+
+    execute(runs, hosted)
 
 
 def _note(cell: Cell, failure: RankFailure) -> None:

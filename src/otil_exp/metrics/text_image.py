@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPTokenizer, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 
 from otil_exp.metrics.repeatable import check_picture, repeatable, to_8bit
 from otil_exp.shapes import text_image as shapes
+
+if TYPE_CHECKING:  # seconds; wanted by pictures that are scored, not by configs that are checked
+    from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer, PreTrainedTokenizerBase
 
 SHAPES = "shapes_text_image"
 """Name of the shapes model's own text-image model."""
@@ -127,6 +128,8 @@ def check_text_image(source: str) -> None:
     """Raise FileNotFoundError, with what to fetch, unless the model's configuration is here; loads no weights."""
     if source == SHAPES:
         return
+    from transformers import CLIPConfig
+
     try:
         CLIPConfig.from_pretrained(_place(source), local_files_only=True)
     except (OSError, ValueError) as error:
@@ -147,6 +150,9 @@ def _not_here(source: str, error: Exception) -> FileNotFoundError:
 
 def _load_clip(source: str) -> tuple[CLIPModel, CLIPImageProcessorPil, CLIPTokenizer]:
     """Pictures are resized by PIL, as OpenAI's own code does."""
+    from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
+    from transformers.utils import logging as transformers_logging
+
     where = _place(source)
     transformers_logging.disable_progress_bar()
     try:

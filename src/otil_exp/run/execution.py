@@ -7,7 +7,6 @@ import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,22 +23,9 @@ from otil_exp.run.folder import RunFolder
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
 from otil_exp.run.signature import picture_key, signature
+from otil_exp.run.spec import RunSpec
 from otil_exp.topology import RankContext, Topology, join, leave, meet
 from otil_exp.tracking import tracked
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSpec:
-    """What a rank needs to know of one run."""
-
-    effective: ExperimentConfig
-    """What is run."""
-
-    composed: dict[str, Any]
-    """What the user composed, for config.yaml."""
-
-    prompts: list[Prompt]
-    folder: RunFolder
 
 
 def execute(runs: Sequence[RunSpec], hosted: bool) -> None:

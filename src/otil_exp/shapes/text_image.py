@@ -1,15 +1,20 @@
 """A small text-image similarity for scenes, trained contrastively on renders and captions. It is not CLIP."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import CLIPTokenizer
 
 from otil_exp.shapes import METRICS_FOLDER, PIPELINE_FOLDER
 from otil_exp.shapes.classifier import FEATURES, PictureTrunk
+
+if TYPE_CHECKING:  # seconds
+    from transformers import CLIPTokenizer
 
 WIDTH = 64
 """Width of the text tower and of the shared space."""
@@ -49,7 +54,7 @@ class TextImageModel(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(2.3))
 
     @classmethod
-    def load(cls, path: Path = METRICS_FOLDER / "text_image.safetensors") -> "TextImageModel":
+    def load(cls, path: Path = METRICS_FOLDER / "text_image.safetensors") -> TextImageModel:
         """Return the shipped model in float32, in evaluation mode."""
         weights = load_file(path)
         model = cls(vocabulary=len(weights["text.token.weight"]), length=len(weights["text.place"]))
@@ -77,4 +82,6 @@ class TextImageModel(nn.Module):
 
 def load_tokenizer() -> CLIPTokenizer:
     """Return the shipped pipeline's tokenizer."""
+    from transformers import CLIPTokenizer
+
     return CLIPTokenizer.from_pretrained(PIPELINE_FOLDER / "tokenizer")
