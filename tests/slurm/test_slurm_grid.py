@@ -93,14 +93,17 @@ def test_real_accounts_know_how_a_job_ended(
 
 HELD = ("+hydra.launcher.additional_parameters={hold: true}", "preset=otil", "topology=2gpu_nosplit", "name=t")
 
+CALLBACK = "+hydra.callbacks.log._target_=hydra.experimental.callbacks.LogJobReturnCallback"
+
 
 def test_without_waiting_the_command_returns_and_typed_again_takes_the_jobs_up(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Then Ctrl-C: the jobs stay in the queue, or are cancelled if that was asked for."""
     held = (*HELD, f"output_dir={tmp_path}")
-    status, said = cluster.run(*held, "hydra.launcher.wait=false")
+    status, said = cluster.run(*held, "hydra.launcher.wait=false", CALLBACK)
     assert status == 0, said
+    assert "hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm" in said
     job = last_job(said)
     assert is_pending(cluster, job)
 

@@ -56,6 +56,8 @@ class SlurmLauncher(Launcher):
             sys.exit(str(error))
         console = Console(soft_wrap=True)  # a sentence is one line, also in a file
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
+        if self.config.hydra.callbacks:
+            console.print("hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm")
         with env_override(self.config.hydra.job.env_set):  # sbatch hands its own environment to the jobs
             problem = run_grid(members, self.settings, Path(str(self.config.hydra.sweep.dir)), console)
         if problem is not None:
