@@ -24,8 +24,9 @@ from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
 from otil_exp.run.signature import picture_key, signature
 from otil_exp.run.spec import RunSpec
-from otil_exp.topology import RankContext, Topology, join, leave, meet
+from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
+from otil_exp.validate import topology_of
 
 
 def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
@@ -41,9 +42,8 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
         continue_log(run.folder.logs, f"{run.effective.preset.name} ({run.folder.path.name})")
         with _failure_noted(run.folder) if hosted else nullcontext():
             if ranks is None:
-                topology = run.effective.topology
                 ranks = join(
-                    Topology(world_size=topology.world_size, split_batch=topology.split_batch),
+                    topology_of(run.effective),
                     run.effective.device.kind.name,
                     run.effective.launch.collective_timeout_s,
                 )
