@@ -17,7 +17,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
 OTIL = (sys.executable, "-m", "otil_exp.app")

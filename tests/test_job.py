@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 FAULTS = Path(__file__).parent / "slurm" / "faults"
 

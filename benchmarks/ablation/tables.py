@@ -17,7 +17,7 @@ import matplotlib
 from PIL import Image, ImageDraw
 
 from benchmarks.ablation.cells import EXPERIMENTS, Point, points
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -12,7 +12,7 @@ from otil_exp.launch import RankFailure, launch
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.run import execution
 from otil_exp.run.failure import note_failure
-from otil_exp.run.spec import RunSpec
+from otil_exp.run_folder.spec import RunSpec
 from otil_exp.topology import RankContext, meet
 
 COMPILE_THREADS = "8"

@@ -14,7 +14,7 @@ from otil_exp.cell import Cell, prepare
 from otil_exp.choices import DeviceKind, GnSync
 from otil_exp.config import ExperimentConfig, gn_sync_of, register_schema
 from otil_exp.job import Job
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 TIMEOUT_S = 60.0
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.several_gpus.plan import Plan, keep
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 START_S = 70.0
 END_S = 45.0

@@ -15,9 +15,9 @@ from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
 from otil_exp.model_files import check_model
 from otil_exp.prompts import Prompt, load_prompts
-from otil_exp.run.folder import RunFolder, make_writable
 from otil_exp.run.scores import is_scored
-from otil_exp.run.signature import signature
+from otil_exp.run_folder.folder import RunFolder, make_writable
+from otil_exp.run_folder.signature import signature
 from otil_exp.topology import resolve_device
 from otil_exp.validate import topology_of, validate
 

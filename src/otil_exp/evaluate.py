@@ -20,8 +20,8 @@ from otil_exp.app import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
 from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary
-from otil_exp.run.folder import RunFolder
 from otil_exp.run.scores import Share, score_run
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.validate import check_metrics
 
 EXAMPLES = """examples:

@@ -11,7 +11,7 @@ from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.scores import Share, score_run
-from otil_exp.run.spec import RunSpec
+from otil_exp.run_folder.spec import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)

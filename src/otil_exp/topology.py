@@ -35,6 +35,11 @@ class Topology:
             )
 
     @property
+    def name(self) -> str:
+        """What a user types: 1gpu, 4gpu_split, 4gpu_nosplit."""
+        return f"{self.world_size}gpu" + ("" if self.world_size == 1 else "_split" if self.split_batch else "_nosplit")
+
+    @property
     def halves(self) -> int:
         """Batch halves that live on different ranks: 2 with split_batch, else 1."""
         return 2 if self.split_batch else 1

@@ -10,7 +10,7 @@ from composing import Compose
 from otil_exp.cell import prepare
 from otil_exp.report.table import summary
 from otil_exp.report.variants import variants
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 from report.folders import make_run
 
 

@@ -11,8 +11,8 @@ from composing import Compose
 from otil_exp.cell import prepare
 from otil_exp.loading import Models
 from otil_exp.run.execution import execute
-from otil_exp.run.folder import RunFolder
-from otil_exp.run.spec import RunSpec
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.spec import RunSpec
 from otil_exp.upstream.sliced import graph
 
 

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
-from otil_exp.run.folder import RunFolder, StepRow
-from otil_exp.run.reference import find_reference
 from otil_exp.run.scores import Share, is_scored, score_run
+from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.reference import find_reference
 
 SIDE = 64
 ALL = MetricsConfig(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE_SLURM = ROOT / "launchers" / "one_node_slurm"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 from slurm.cluster import PATIENCE_S, SMALL, Cluster, ended, job_of, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]

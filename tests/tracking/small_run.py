@@ -15,7 +15,7 @@ from otil_exp.cell import Cell, prepare
 from otil_exp.config import register_schema
 from otil_exp.metrics.summary import entry
 from otil_exp.run.execution import _begin
-from otil_exp.run.folder import StepRow
+from otil_exp.run_folder.folder import StepRow
 from otil_exp.tracking import tracked
 
 KINDS = ("warmup", "steady", "final")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from otil_exp.report.variants import variants
-from otil_exp.run.folder import BrokenFolderError, RunFolder
-from otil_exp.run.reference import find_reference
+from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.reference import find_reference
 
 log = logging.getLogger(__name__)
 

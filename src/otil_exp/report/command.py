@@ -13,7 +13,7 @@ from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
 from otil_exp.report.table import summary
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 EXAMPLES = """examples:
   otil-report outputs/demo                       writes outputs/demo/report.html, which needs no other file

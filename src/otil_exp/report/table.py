@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otil_exp.report.variants import variants
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 SHOWN = ("topology", "k", "refresh", "preset.name")
 """Parts of a config that the table has columns for."""

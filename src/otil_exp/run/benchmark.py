@@ -13,8 +13,8 @@ from otil_exp.metrics.summary import entry
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics
-from otil_exp.run.folder import RunFolder, StepRow
 from otil_exp.run.generation import gather_rows
+from otil_exp.run_folder.folder import RunFolder, StepRow
 
 
 def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:

@@ -19,11 +19,11 @@ from otil_exp.prompts import Prompt
 from otil_exp.rank_log import continue_log
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
-from otil_exp.run.folder import RunFolder
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
-from otil_exp.run.signature import picture_key, signature
-from otil_exp.run.spec import RunSpec
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.signature import picture_key, signature
+from otil_exp.run_folder.spec import RunSpec
 from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 from otil_exp.validate import topology_of
@@ -109,9 +109,14 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         signature=signature(effective, prompts),
         picture_key=picture_key(effective),
         method=effective.preset.name,
+        is_reference=effective.preset.name == "reference",
         effective=_effective_facts(effective),
         engine=effective.engine.name.name,
-        topology={"world_size": effective.topology.world_size, "split_batch": effective.topology.split_batch},
+        topology={
+            "name": topology_of(effective).name,
+            "world_size": effective.topology.world_size,
+            "split_batch": effective.topology.split_batch,
+        },
         device=effective.device.kind.name,
         times_meaningless=_times_meaningless(effective),
         prompts=[{"index": prompt.index, "text": prompt.text, "seed": prompt.seed} for prompt in prompts],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otil_exp.run.folder import RunFolder
 from otil_exp.run.provenance import now
+from otil_exp.run_folder.folder import RunFolder
 
 
 def note_failure(folder: RunFolder, rank: int, error: str, traceback: str | None) -> None:

@@ -16,8 +16,8 @@ from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
 from otil_exp.metrics.seam import Boundaries, method_boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
-from otil_exp.run.folder import RunFolder
-from otil_exp.run.reference import MISSING, find_reference
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.reference import MISSING, find_reference
 
 T = TypeVar("T")
 

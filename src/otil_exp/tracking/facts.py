@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otil_exp.metrics.seam import Boundaries
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 FROM_RECORD = (
     "signature",

@@ -91,6 +91,11 @@ class RunFolder:
         return self.record.get("status") == "done"
 
     @property
+    def is_reference(self) -> bool:
+        """Whether others are compared with this run."""
+        return bool(self.known.get("is_reference", self.known.get("method") == "reference"))
+
+    @property
     def record(self) -> dict[str, Any]:
         """record.json; empty when there is none yet."""
         return self._read_json("record.json")

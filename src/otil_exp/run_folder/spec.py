@@ -7,7 +7,7 @@ from typing import Any
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.prompts import Prompt
-from otil_exp.run.folder import RunFolder
+from otil_exp.run_folder.folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from otil_exp.run.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
 
 log = logging.getLogger(__name__)
 
