@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.side_by_side import Files, Job
-from otil_exp.cell import Cell
+from otil_exp.cells.prepare import Cell
 from otil_exp.launch import RankFailure, launch
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.run import execution

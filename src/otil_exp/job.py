@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from otil_exp.cell import Cell
+from otil_exp.cells.prepare import Cell
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
 from otil_exp.run.failure import note_failure, note_interruption

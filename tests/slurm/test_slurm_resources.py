@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composing import Compose
-from otil_exp.cell import Cell, prepare
+from otil_exp.cells.prepare import Cell, prepare
 from otil_exp.choices import DeviceKind
 from otil_exp.config import DeviceConfig
 from otil_exp.slurm import resources

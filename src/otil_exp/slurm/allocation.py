@@ -17,7 +17,7 @@ import submitit
 import torch
 from submitit.core.utils import DelayedSubmission
 
-from otil_exp.cell import Cell
+from otil_exp.cells.prepare import Cell
 from otil_exp.choices import DeviceKind
 from otil_exp.slurm.resources import Resources
 

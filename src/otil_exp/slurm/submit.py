@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from submitit.core.utils import FailedJobError
 
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
-from otil_exp.grid import Member, packed
+from otil_exp.cells.grid import Member, packed
 from otil_exp.run.provenance import now
 from otil_exp.slurm.allocation import Allocation
 from otil_exp.slurm.interrupts import undisturbed

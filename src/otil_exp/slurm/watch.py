@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from otil_exp.cell import Cell
+from otil_exp.cells.prepare import Cell
 from otil_exp.run.failure import note_interruption
 from otil_exp.slurm.queue import NEVER, UNDER_WAY, QueueError, reasons, states
 from otil_exp.slurm.settings import SlurmSettings
