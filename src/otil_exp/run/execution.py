@@ -137,13 +137,15 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
 
 def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
     """What the method really used, after normalisation."""
+    plain = to_plain(effective)
     return {
         "k": int(effective.k.budget) or None,
         "refresh_period": effective.refresh.period,
         "warmup_steps": effective.warmup_steps if uses(effective, "warmup_steps") else None,
         "groupnorm": effective.groupnorm.name,
-        "codec": to_plain(effective)["codec"],
-        "preset": to_plain(effective)["preset"],
+        "codec": plain["codec"],
+        "cfg_repair": plain["preset"].get("cfg_repair", False),
+        "preset": plain["preset"],
     }
 
 
