@@ -20,8 +20,8 @@ def old_form_sentence(grid: Path) -> str | None:
         return None
     return (
         f"{grid} holds {len(old)} finished run(s) of an older form, {old[0].name} among them: version 0.2 names run "
-        "folders another way, once, so it makes these cells again and leaves the old folders as they are. Reports still "
-        "read them; delete them, or use another name=, if you do not want both"
+        "folders another way, so it makes these cells again and leaves the old folders as they are. Delete them, or "
+        "use another name=, if you do not want both"
     )
 
 
