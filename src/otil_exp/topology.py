@@ -15,7 +15,7 @@ class Topology:
     """Where the ranks stand: batch halves first, slices in rank order within a half.
 
     With split_batch the first world_size / 2 ranks hold the unconditional half of the CFG batch and the others the
-    conditional half (seed 000; DistriConfig in distrifuser/utils.py). Slices are horizontal, equal, in rank order.
+    conditional half (as DistriConfig in distrifuser/utils.py). Slices are horizontal, equal, in rank order.
     """
 
     world_size: int

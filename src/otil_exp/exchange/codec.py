@@ -1,9 +1,12 @@
-"""Fewer bytes for what is sent: a pair of pure functions, and a bound on what they lose.
+"""Fewer bytes for what is sent: a pair of pure functions.
 
 Values are quantised in groups of neighbours that share a scale, the group's largest magnitude. With `residual` it is
 the change against what the peers already hold that is quantised: the sender keeps what they hold, so an error of one
 step is part of the next step's change and does not add up (error feedback; CompactFusion, NeurIPS 2025, arXiv
 2507.17511).
+
+The most that a value can be off is half a step of its group's scale (int8, int4), or 2**-4 of itself and at least half
+of the smallest step (fp8); then comes one rounding to the values' dtype (tests/exchange/test_codec.py).
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class Codec:
         return torch.cat([scales.flatten().view(torch.uint8), quantised.flatten()])
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """The values (count,) of a dtype that bytes stand for, each within `bound` of what was encoded."""
+        """The values (count,) of a dtype that bytes stand for, as close as the module says to what was encoded."""
         if self.quantizer == "none":
             return encoded.view(dtype)
         groups = math.ceil(count / GROUP)
@@ -66,19 +69,6 @@ class Codec:
         if self.quantizer == "none":
             return count * dtype.itemsize
         return math.ceil(count / GROUP) * (4 + (GROUP // 2 if self.quantizer == "int4" else GROUP))
-
-    def bound(self, values: Tensor) -> Tensor:
-        """The most that each value (n,) can be off after encode and decode, float32 (n,).
-
-        int8, int4: half a step of the group's scale. fp8: 2**-4 of the value (three bits of mantissa, rounded), or half
-        of the smallest step where that is more. Then one rounding to the values' dtype.
-        """
-        exact = values.float()
-        if self.quantizer == "none":
-            return torch.zeros_like(exact)
-        scales = self._scales(_grouped(exact)).expand(-1, GROUP).flatten()[: values.numel()]
-        lost = torch.maximum(exact.abs() / 16, scales / 2**10) if self.quantizer == "fp8" else scales / 2
-        return lost * (1 + 1e-5) + (exact.abs() + lost) * torch.finfo(values.dtype).eps
 
     def _scales(self, groups: Tensor) -> Tensor:
         """Scale of each group, (groups, 1) float32; 1 for a group of zeros."""
