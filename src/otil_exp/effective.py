@@ -59,6 +59,11 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
     )
 
 
+def is_reference(config: ExperimentConfig) -> bool:
+    """Whether an effective config is the run that others are compared with."""
+    return config.preset.name == REFERENCE_NAME
+
+
 def _effective_preset(config: ExperimentConfig) -> PresetConfig:
     topology, preset = topology_of(config), config.preset
     if topology.world_size == 1:

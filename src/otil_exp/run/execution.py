@@ -13,6 +13,7 @@ import torch
 
 from otil_exp.choices import Engine, Mode, Parallelism
 from otil_exp.config import ExperimentConfig, to_plain
+from otil_exp.effective import is_reference
 from otil_exp.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
@@ -21,15 +22,15 @@ from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import picture_key, signature
-from otil_exp.run_folder.spec import RunSpec
 from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 from otil_exp.validate import topology_of
 
 
-def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
+def execute(runs: Sequence[Cell], hosted: bool) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
@@ -67,7 +68,7 @@ def _clear(effective: ExperimentConfig, ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: bool) -> None:
+def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: bool) -> None:
     """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
@@ -109,7 +110,7 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         signature=signature(effective, prompts),
         picture_key=picture_key(effective),
         method=effective.preset.name,
-        is_reference=effective.preset.name == "reference",
+        is_reference=is_reference(effective),
         effective=_effective_facts(effective),
         engine=effective.engine.name.name,
         topology={

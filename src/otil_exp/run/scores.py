@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from otil_exp.choices import Parallelism, SplitScheme
+from otil_exp.choices import Mode, Parallelism, SplitScheme
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
 from otil_exp.metrics.seam import Boundaries, method_boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, find_reference
 
@@ -83,6 +84,13 @@ def is_scored(folder: RunFolder, settings: MetricsConfig) -> bool:
     return folder.record.get("scored_with") == _basis(settings, find_reference(folder))
 
 
+def settled(cell: Cell) -> bool:
+    """Whether a cell is finished, and has the scores that are asked for now."""
+    if not cell.folder.finished:
+        return False
+    return cell.effective.mode is not Mode.generate or is_scored(cell.folder, cell.effective.metrics)
+
+
 def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:
     return asdict(settings) | {"reference": reference and reference.path.name}
 
@@ -113,6 +121,6 @@ def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[
 def _what_is_missing(folder: RunFolder, settings: MetricsConfig, scores: list[PictureScores]) -> dict[str, Any]:
     """An entry that says what to run, where paired scores were asked for and there was no reference."""
     asked = settings.psnr or settings.ssim or settings.perceptual
-    if folder.record["method"] == "reference" or not asked or any(score.paired for score in scores):
+    if folder.is_reference or not asked or any(score.paired for score in scores):
         return {}
     return {"ref/psnr": {"value": None, "unit": "dB", "model": None, "n": 0, "missing": MISSING}}
