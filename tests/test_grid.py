@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from composing import Compose
-from otil_exp.grid import Member, check_grid, packed
+from otil_exp.cells.grid import Member, check_grid, packed
 
 GRID = [
     ("otil", "4gpu_split"),

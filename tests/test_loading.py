@@ -9,7 +9,7 @@ import torch
 
 from otil_exp.choices import Dtype, Scheduler
 from otil_exp.config import ModelConfig
-from otil_exp.loading import load_pipeline
+from otil_exp.models.loading import load_pipeline
 
 
 def test_a_model_that_is_not_there_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

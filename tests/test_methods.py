@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composing import Typed
-from otil_exp.effective import effective
+from otil_exp.cells.normal_form import effective
 from pipelines import Result, run_pipelines
 
 VASE = "a large white vase in the middle of a seamless pale grey background"
@@ -24,7 +24,7 @@ def plain_diffusers(scheduler: str) -> torch.Tensor:
 
     from otil_exp.choices import Scheduler
     from otil_exp.config import ModelConfig
-    from otil_exp.loading import load_pipeline
+    from otil_exp.models.loading import load_pipeline
 
     pipeline: StableDiffusionXLPipeline = load_pipeline(
         ModelConfig(name="shapes", source="package"), Scheduler[scheduler], torch.device("cpu")

@@ -7,7 +7,7 @@ import pytest
 from composing import Typed
 from otil_exp.choices import GnSync
 from otil_exp.config import gn_sync_of
-from otil_exp.validate import validate
+from otil_exp.cells.rules import validate
 
 MISTAKES = [
     # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)
@@ -130,7 +130,7 @@ def test_the_reference_ignores_what_the_topology_could_refuse(typed: Typed) -> N
 
 
 def test_a_tracker_that_is_not_installed_is_refused(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otil_exp.validate.find_spec", lambda _: None)
+    monkeypatch.setattr("otil_exp.cells.rules.find_spec", lambda _: None)
     validate(typed("tracker=none"))
     with pytest.raises(ValueError, match="pip install 'otil-exp"):
         validate(typed("tracker=wandb_offline"))

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from otil_exp.config import register_schema
+from otil_exp.schema import register_schema
 
 RANK_0_SPEAKS_S = 10.0
 """Seconds that rank 0 gets to say what all ranks found wrong: srun and torchrun end it when another one leaves."""
@@ -36,7 +36,7 @@ def run_cell(composed: DictConfig) -> str:
     # Late, so that --help, --cfg and completion do not wait for torch.
     from rich.console import Console
 
-    from otil_exp.cell import prepare
+    from otil_exp.cells.prepare import prepare
     from otil_exp.job import Job
     from otil_exp.launch.environment import WorldSizeError, place_of
     from otil_exp.report.table import summary

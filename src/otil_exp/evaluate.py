@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from otil_exp.app import conf_folder
-from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
+from otil_exp.cells.rules import check_metrics
+from otil_exp.config import ExperimentConfig, MetricsConfig
 from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.validate import check_metrics
+from otil_exp.schema import register_schema
 
 EXAMPLES = """examples:
   otil-exp-evaluate outputs/demo                              every finished run below, metrics=pairwise

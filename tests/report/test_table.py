@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from composing import Compose
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.report.table import summary
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder

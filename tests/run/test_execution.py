@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from composing import Compose
-from otil_exp.cell import prepare
-from otil_exp.loading import Models
+from otil_exp.cells.prepare import prepare
+from otil_exp.models.loading import Models
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.run.execution import execute
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.upstream.sliced import graph
 
 
 def spec(composed: Compose, folder: Path, *overrides: str) -> Cell:

@@ -55,9 +55,9 @@ def run_folder(
         prompts=prompts,
         signature=path.name,
         topology=topology | {"split_batch": False},
+        seams={"rows": [] if alone else [SIDE // 2], "columns": []},
     )
-    parallelism = "none" if alone else "patch"
-    folder.write_config({"height": SIDE, "width": SIDE, "preset": {"parallelism": parallelism, "split_scheme": None}})
+    folder.write_config({"height": SIDE, "width": SIDE})
     for prompt in range(pictures):
         folder.write_image(prompt, draw(prompt))
     row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composing import Compose
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import DeviceKind
 from otil_exp.config import DeviceConfig
 from otil_exp.run_folder.cell import Cell

@@ -2,8 +2,8 @@ import torch
 
 from emulated_graph import emulated_graphs
 from otil_exp.traffic import Traffic, TrafficCounter
-from otil_exp.upstream.engine import CudaGraphs
-from otil_exp.upstream.inputs import StepInputs
+from otil_exp.rank_unet.engine import CudaGraphs
+from otil_exp.rank_unet.inputs import StepInputs
 
 
 def inputs(value, timestep, batch=2):

@@ -1,7 +1,7 @@
 import pytest
 
 from otil_exp.choices import Parallelism, SplitScheme
-from otil_exp.upstream.kinds import step_kinds
+from otil_exp.rank_unet.kinds import step_kinds
 
 
 def test_patch_steps_are_synchronous_or_first_after_or_later():

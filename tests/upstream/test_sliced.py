@@ -10,9 +10,9 @@ from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plai
 
 from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream.inputs import StepInputs
-from otil_exp.upstream.sliced import graph
-from otil_exp.upstream.sliced.attention import merged
+from otil_exp.rank_unet.inputs import StepInputs
+from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet.sliced.attention import merged
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs, tiny_unet
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from otil_exp.upstream.statistics import combined, corrected, normalised, slice_statistics
+from otil_exp.rank_unet.statistics import combined, corrected, normalised, slice_statistics
 
 GROUPS = 4
 

@@ -16,7 +16,7 @@ from otil_exp.exchange import Step, repair_pair, step_kinds
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream import RankUNet, build_unet
-from otil_exp.upstream.engine import CudaGraphs
+from otil_exp.rank_unet.engine import CudaGraphs
 from tiny_sdxl import tiny_inputs, tiny_unet
 
 TIMESTEPS = [981.0, 961.0, 941.0, 920.9, 901.0]

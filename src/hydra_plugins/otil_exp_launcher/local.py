@@ -43,7 +43,7 @@ class LocalLauncher(BasicLauncher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from rich.console import Console
 
-        from otil_exp.grid import check_grid, packed
+        from otil_exp.cells.grid import check_grid, packed
         from otil_exp.report.table import summary
 
         setup_globals()

@@ -38,7 +38,7 @@ class SlurmLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from rich.console import Console
 
-        from otil_exp.grid import check_grid
+        from otil_exp.cells.grid import check_grid
         from otil_exp.slurm.resources import check_settings, device_for, resources_of
         from otil_exp.slurm.session import run_grid
 

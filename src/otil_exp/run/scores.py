@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from otil_exp.choices import Mode, Parallelism, SplitScheme
+from otil_exp.choices import Mode
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
-from otil_exp.metrics.seam import Boundaries, method_boundaries
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
 from otil_exp.run_folder.cell import Cell
@@ -61,7 +61,7 @@ def score_run(
     Raises FileNotFoundError or ValueError, with what to fetch or type, for models or ground truth that are missing.
     """
     record, config = folder.record, folder.config
-    reference, boundaries = find_reference(folder), _boundaries(config, record)
+    reference, boundaries = find_reference(folder), _boundaries(record)
     scorers = Scorers.load(settings, device)
     own = []
     for prompt in share.of(record["prompts"]):
@@ -95,13 +95,9 @@ def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, An
     return asdict(settings) | {"reference": reference and reference.path.name}
 
 
-def _boundaries(config: dict[str, Any], record: dict[str, Any]) -> Boundaries:
-    """Where this run's slices meet: nowhere for the reference, tensor parallelism and one slice."""
-    topology, preset = record["topology"], config["preset"]
-    slices = topology["world_size"] // (2 if topology["split_batch"] else 1)
-    cut = preset["parallelism"] in (Parallelism.patch.name, Parallelism.naive_patch.name)
-    scheme = SplitScheme[preset["split_scheme"]] if preset["split_scheme"] else None
-    return method_boundaries(config["height"], config["width"], slices if cut else 1, scheme)
+def _boundaries(record: dict[str, Any]) -> Boundaries:
+    """Where this run's slices meet, in pixels."""
+    return Boundaries(rows=tuple(record["seams"]["rows"]), columns=tuple(record["seams"]["columns"]))
 
 
 def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from otil_exp.effective import is_reference
-from otil_exp.grid import Member
+from otil_exp.cells.grid import Member
+from otil_exp.methods.geometry import is_reference
 from otil_exp.report.table import summary
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings

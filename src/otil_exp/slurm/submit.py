@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from submitit.core.utils import FailedJobError
 
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
-from otil_exp.effective import is_reference
-from otil_exp.grid import Member, packed
+from otil_exp.cells.grid import Member, packed
+from otil_exp.methods.geometry import is_reference
 from otil_exp.run.provenance import now
 from otil_exp.run.scores import settled
 from otil_exp.slurm.allocation import Allocation
