@@ -81,7 +81,7 @@ def run_folders(paths: list[Path]) -> list[RunFolder]:
     if not found:
         looked = ", ".join(map(str, paths)) or "nothing"
         raise ValueError(f"no finished run with pictures in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(found, key=lambda folder: folder.record["method"] != "reference")
+    return sorted(found, key=lambda folder: not folder.is_reference)
 
 
 def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from composing import Compose
-from otil_exp.cells.prepare import Cell, prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import DeviceKind
 from otil_exp.config import DeviceConfig
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm import resources
 from otil_exp.slurm.resources import Resources, check_settings, device_for, resources_of
 from otil_exp.slurm.settings import SlurmSettings

@@ -103,7 +103,7 @@ def check_folder(folder: Path, setting: str) -> None:
 
     Called by setup(): Hydra's sweeper writes multirun.yaml before it calls launch().
     """
-    from otil_exp.run_folder.folder import make_writable
+    from otil_exp.run_folder.whole import make_writable
 
     try:
         make_writable(folder.absolute(), setting)

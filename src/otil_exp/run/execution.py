@@ -24,14 +24,14 @@ from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import FORM, picture_key, signature
-from otil_exp.run_folder.spec import RunSpec
 from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
+def execute(runs: Sequence[Cell], hosted: bool) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
@@ -66,7 +66,7 @@ def _clear(ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: bool) -> None:
+def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: bool) -> None:
     """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
@@ -88,7 +88,7 @@ def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: 
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
 
 
-def _runs_as(run: RunSpec, engine: str) -> str:
+def _runs_as(run: Cell, engine: str) -> str:
     """Which engine the steps got, and why, where it is not the one that was asked for."""
     effective = run.effective
     if run.composed["engine"]["name"] == effective.engine.name.name:

@@ -15,7 +15,8 @@ from torch import distributed as dist
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.scores import Share, score_run
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 from otil_exp.topology import RankContext
 from otil_exp.tracking import Tracker
 

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from otil_exp.choices import Mode
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, find_reference
 
@@ -80,6 +82,13 @@ def score_run(
 def is_scored(folder: RunFolder, settings: MetricsConfig) -> bool:
     """Whether a run has the asked scores, against the reference run that is there now."""
     return folder.record.get("scored_with") == _basis(settings, find_reference(folder))
+
+
+def settled(cell: Cell) -> bool:
+    """Whether a cell is finished, and has the scores that are asked for now."""
+    if not cell.folder.finished:
+        return False
+    return cell.effective.mode is not Mode.generate or is_scored(cell.folder, cell.effective.metrics)
 
 
 def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
-from otil_exp.cells.prepare import Cell
 from otil_exp.choices import DeviceKind
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.queue import TIMEOUT_S
 from otil_exp.slurm.settings import SlurmSettings
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from otil_exp.cells.grid import Member
+from otil_exp.methods.geometry import is_reference
 from otil_exp.report.table import summary
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, is_reference, submit
+from otil_exp.slurm.submit import Submission, submit
 from otil_exp.slurm.watch import wait_for
 
 
@@ -64,7 +65,7 @@ def _announce(submission: Submission, members: Sequence[Member], console: Consol
     for member in members:
         if (words := submission.refused.get(str(member.cell.folder.path))) is not None:
             console.print(f"{member.title}: {words}", style="red", markup=False, highlight=False)
-            if is_reference(member):
+            if is_reference(member.cell.effective):
                 console.print("  others that are compared with it run without: type the command again once it is done")
 
 

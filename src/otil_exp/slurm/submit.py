@@ -18,7 +18,9 @@ from submitit.core.utils import FailedJobError
 
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from otil_exp.cells.grid import Member, packed
+from otil_exp.methods.geometry import is_reference
 from otil_exp.run.provenance import now
+from otil_exp.run.scores import settled
 from otil_exp.slurm.allocation import Allocation
 from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import UNDER_WAY, states
@@ -86,15 +88,17 @@ def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path
     Raises QueueError while slurmctld does not answer.
     """
     ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    submission.done.extend(member for member in members if member.cell.settled)
-    left = [member for member in members if not member.cell.settled]
+    submission.done.extend(member for member in members if settled(member.cell))
+    left = [member for member in members if not settled(member.cell)]
     submission.under_way.extend(ledger.under_way(left))
     known = {id(member) for job in submission.under_way for member in job.members}
     left = [member for member in left if id(member) not in known]
-    references = [member for member in left if is_reference(member)]
-    others = [member for member in left if not is_reference(member)]
+    references = [member for member in left if is_reference(member.cell.effective)]
+    others = [member for member in left if not is_reference(member.cell.effective)]
     _submit_arrays(references, settings, [], submission, ledger)
-    waited_for = [job.job_id for job in submission.jobs if any(map(is_reference, job.members))]
+    waited_for = [
+        job.job_id for job in submission.jobs if any(is_reference(member.cell.effective) for member in job.members)
+    ]
     _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
 
 
@@ -127,11 +131,6 @@ class Ledger:
         beside = self._path.with_suffix(".part")
         beside.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
         beside.replace(self._path)
-
-
-def is_reference(member: Member) -> bool:
-    """Whether others are compared with this cell."""
-    return member.cell.effective.preset.name == "reference"
 
 
 def _submit_arrays(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from otil_exp.cells.prepare import Cell
 from otil_exp.run.failure import note_interruption
+from otil_exp.run.scores import settled
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.queue import NEVER, UNDER_WAY, QueueError, reasons, states
 from otil_exp.slurm.settings import SlurmSettings
 from otil_exp.slurm.submit import Submitted
@@ -106,7 +107,7 @@ def _why_not_done(cell: Cell, job: Submitted, state: str, settings: SlurmSetting
     folder, deadline = cell.folder, time.monotonic() + SETTLE_S
     while not folder.finished and state == "COMPLETED" and time.monotonic() < deadline:
         time.sleep(0.5)
-    if folder.finished and (state == "COMPLETED" or cell.settled):
+    if folder.finished and (state == "COMPLETED" or settled(cell)):
         return None
     record = folder.record
     if record.get("status") == "failed" and (record.get("ended") or "") >= job.since:
