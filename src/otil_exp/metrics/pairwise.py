@@ -63,7 +63,7 @@ def ssim(picture: np.ndarray, reference: np.ndarray) -> float:
 
 
 def _mirrored(picture: np.ndarray) -> Tensor:
-    """(H, W, 3) -> (3, H' + 10, W' + 10) float64, mirrored at the edges; H', W' up to the next whole tile, with zeros."""
+    """(H, W, 3) -> (3, H' + 10, W' + 10) float64, mirrored at the edges; zeros fill the last tiles up."""
     reach = SSIM_WINDOW // 2
     channels = torch.from_numpy(picture.astype(np.float64)).permute(2, 0, 1)
     below, right = (-length % TILE for length in channels.shape[1:])
