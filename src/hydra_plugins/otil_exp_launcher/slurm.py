@@ -12,7 +12,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from hydra_plugins.otil_exp_launcher.local import check_folder, composed, names_of, without_hydra
+from otil_exp.multirun import check_folder, check_start, composed, names_of, without_hydra
 from otil_exp.slurm.settings import SlurmSettings
 
 ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmSettings, provider="otil_exp")
@@ -30,6 +30,7 @@ class SlurmLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context = hydra_context
         self.config = config
+        check_start(config)
         grid = Path(config.hydra.sweep.dir)
         check_folder(grid, "output_dir")
         check_folder(grid / ".submitit", "output_dir")  # the ledger of jobs
