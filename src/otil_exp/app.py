@@ -42,6 +42,8 @@ def run_cell(composed: DictConfig) -> str:
     from otil_exp.report.table import summary
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
+    if not in_a_grid:
+        _check_launcher(HydraConfig.get().launcher)
     console = Console(quiet=place is not None and place.rank != 0, soft_wrap=True)
     job = Job(say=console.print, hosted=place is not None, main=place is None or place.rank == 0)
     failures: dict[str, str] = {}
@@ -65,6 +67,16 @@ def run_cell(composed: DictConfig) -> str:
     if not in_a_grid:
         console.print(summary([cell.folder]), soft_wrap=False)
     return str(cell.folder.path)
+
+
+def _check_launcher(launcher: DictConfig) -> None:
+    """Exit with a sentence where a launcher is typed for a cell that runs here: Hydra calls launchers with -m alone."""
+    if launcher._target_.endswith(".SlurmLauncher"):
+        chosen = HydraConfig.get().runtime.choices["hydra/launcher"]
+        sys.exit(
+            f"hydra/launcher={chosen} submits with -m only, without it this cell would run on this machine: type "
+            f"`otil-exp -m hydra/launcher={chosen} ...`, for one cell too, or leave hydra/launcher out"
+        )
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from torch._dynamo.utils import counters
 from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
 
 from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
-from otil_exp.traffic import TrafficCounter
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.attention import merged
+from otil_exp.traffic import TrafficCounter
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs, tiny_unet
 

@@ -6,8 +6,8 @@ from diffusers import AutoencoderKL
 from places import place
 from sliced_layers import exchanging_layers
 
-from otil_exp.traffic import TrafficCounter
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
+from otil_exp.traffic import TrafficCounter
 from ranks import run_ranks
 
 pytestmark = pytest.mark.ranks

@@ -10,9 +10,9 @@ from places import place_without_peers
 from emulated_graph import emulated_graphs
 from otil_exp.choices import Parallelism, SyncMode
 from otil_exp.exchange import step_kinds
+from otil_exp.rank_unet.engine import CudaGraphs
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
-from otil_exp.rank_unet.engine import CudaGraphs
 from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
 
 

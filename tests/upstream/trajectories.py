@@ -13,10 +13,10 @@ from diffusers import UNet2DConditionModel
 from emulated_graph import emulated_graphs
 from otil_exp.choices import Parallelism
 from otil_exp.exchange import Step, repair_pair, step_kinds
+from otil_exp.rank_unet.engine import CudaGraphs
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream import RankUNet, build_unet
-from otil_exp.rank_unet.engine import CudaGraphs
 from tiny_sdxl import tiny_inputs, tiny_unet
 
 TIMESTEPS = [981.0, 961.0, 941.0, 920.9, 901.0]

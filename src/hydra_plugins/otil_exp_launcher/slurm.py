@@ -12,8 +12,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from hydra_plugins.otil_exp_launcher.local import check_folder, composed, names_of, without_hydra
-from otil_exp.slurm.settings import SlurmSettings
+from otil_exp.multirun import check_folder, check_start, composed, names_of, without_hydra
+from otil_exp.slurm.settings import SlurmSettings, check_settings, job_folder
 
 ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmSettings, provider="otil_exp")
 
@@ -24,12 +24,17 @@ class SlurmLauncher(Launcher):
     def __init__(self, **settings: Any) -> None:
         typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(SlurmSettings), settings))
         assert isinstance(typed, SlurmSettings)
-        typed.submitit_folder = str(Path(typed.submitit_folder).absolute())
         self.settings = typed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context = hydra_context
         self.config = config
+        check_start(config)
+        try:
+            check_settings(self.settings)
+        except ValueError as error:
+            sys.exit(str(error))
+        self.settings.submitit_folder = job_folder(self.settings.submitit_folder)
         grid = Path(config.hydra.sweep.dir)
         check_folder(grid, "output_dir")
         check_folder(grid / ".submitit", "output_dir")  # the ledger of jobs
@@ -39,13 +44,12 @@ class SlurmLauncher(Launcher):
         from rich.console import Console
 
         from otil_exp.cells.grid import check_grid
-        from otil_exp.slurm.resources import check_settings, device_for, resources_of
+        from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
 
         setup_globals()
         cells = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
         try:
-            check_settings(self.settings)
             members = check_grid(
                 [without_hydra(cell) for cell in cells],
                 names_of(job_overrides),

@@ -13,6 +13,7 @@ from otil_exp.run.failure import note_interruption
 from otil_exp.run.scores import settled
 from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.queue import NEVER, UNDER_WAY, QueueError, reasons, states
+from otil_exp.slurm.script import log_of
 from otil_exp.slurm.settings import SlurmSettings
 from otil_exp.slurm.submit import Submitted
 
@@ -123,8 +124,3 @@ def _last_words(log: Path) -> str:
         return "it left no word, so it was cancelled or killed; the same command goes on with what is missing"
     errors = [found[1] for line in lines if (found := re.match(r"(?:\w+\.)*\w*(?:Error|Exception): (.*)", line))]
     return "\n".join([errors[-1] if errors else "its last words were", *lines[-15:], f"({log})"])
-
-
-def log_of(job_id: str, settings: SlurmSettings) -> Path:
-    """Where a job's own process writes its errors; its ranks have logs of their own in the run folders."""
-    return Path(settings.submitit_folder.replace("%j", job_id)) / f"{job_id}_0_log.err"
