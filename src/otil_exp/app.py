@@ -34,15 +34,14 @@ def run_cell(composed: DictConfig) -> str:
     Raises CellError for a mistake or a failed rank; outside a grid that message is all the user sees, with exit code 1.
     """
     # Late, so that --help, --cfg and completion do not wait for torch.
-    from rich.console import Console
-
     from otil_exp.cell import prepare
     from otil_exp.job import Job
     from otil_exp.launch.environment import WorldSizeError, place_of
     from otil_exp.report.table import summary
+    from otil_exp.terminal import console as as_typed
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
-    console = Console(quiet=place is not None and place.rank != 0, soft_wrap=True)
+    console = as_typed(quiet=place is not None and place.rank != 0)
     job = Job(say=console.print, hosted=place is not None, main=place is None or place.rank == 0)
     failures: dict[str, str] = {}
     try:

@@ -22,6 +22,7 @@ from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.terminal import console as as_typed
 from otil_exp.validate import check_metrics
 
 EXAMPLES = """examples:
@@ -38,16 +39,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
     parsed = parser.parse_args(argv)
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
+    console, errors = as_typed(), as_typed(stderr=True)
     try:
         settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
         folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
     except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
-        errors.print(str(error), markup=False, highlight=False)
+        errors.print(str(error))
         return 1
     failures = score_all(folders, settings, max(1, parsed.jobs), console)
-    console.print(summary(folders))
-    errors.print(*failures, sep="\n", markup=False, highlight=False)
+    console.print(summary(folders), soft_wrap=False)
+    for failure in failures:
+        errors.print(failure)
     return 1 if failures else 0
 
 

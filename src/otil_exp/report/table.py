@@ -32,7 +32,7 @@ def _table(folders: Sequence[RunFolder]) -> Table:
     for header in ("ms/step", *["s/image"] * timed, "MB/step", "PSNR dB", "seam", "status"):
         table.add_column(header, justify="right")
     for folder, variant in zip(folders, variants(folders), strict=True):
-        table.add_row(*_row(folder, variant, timed))
+        table.add_row(*map(Text, _row(folder, variant, timed)))  # as typed: no markup
     return table
 
 

@@ -133,7 +133,7 @@ class _Bar:
 def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
     """A progress bar on rank 0, silent on the others and where there is no terminal."""
     columns = (
-        TextColumn("{task.description:44}"),
+        TextColumn("{task.description:44}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("steps"),
