@@ -21,9 +21,9 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.fake_peers import rank_0
-from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
 from otil_exp.choices import Engine
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.validate import topology_of

@@ -26,9 +26,9 @@ from hydra.errors import HydraException
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.measure import host_waits
-from otil_exp.app import conf_folder
 from otil_exp.cell import prepare
 from otil_exp.choices import Engine
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig, register_schema
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange

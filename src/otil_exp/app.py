@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import register_schema
 
 RANK_0_SPEAKS_S = 10.0
@@ -20,12 +20,6 @@ RANK_0_SPEAKS_S = 10.0
 
 class CellError(Exception):
     """Why a cell did not run, or failed: a message for the user that needs no traceback of this program."""
-
-
-def conf_folder() -> Path:
-    """The Hydra tree: inside an installed wheel, at the top of a checkout."""
-    inside = Path(__file__).parent / "conf"
-    return inside if inside.exists() else Path(__file__).parents[2] / "conf"
 
 
 def run_cell(composed: DictConfig) -> str:

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import Progress
 
-from otil_exp.app import conf_folder
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
 from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-
 from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
