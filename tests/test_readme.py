@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from otil_exp.app import conf_folder
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import register_schema
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

@@ -43,15 +43,14 @@ class LocalLauncher(BasicLauncher):
         check_folder(Path(config.hydra.sweep.dir), "output_dir")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from rich.console import Console
-
         from otil_exp.cells.grid import check_grid, packed
         from otil_exp.report.table import summary
+        from otil_exp.terminal import console as as_typed
 
         setup_globals()
         if self.pack < 1:
             sys.exit(f"hydra.launcher.pack={self.pack}: use 1 (every cell starts its ranks) or more")
-        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
+        console = as_typed()
         assert self.hydra_context is not None
         assert self.config is not None
         configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
@@ -64,13 +63,13 @@ class LocalLauncher(BasicLauncher):
         failed: list[str] = []
         for pack in packed(members, self.pack):
             for member in pack:
-                console.print(member.title, markup=False, highlight=False)
+                console.print(member.title)
             result, failures = self._run(configs[pack[0].numbers[0]], pack, console)
             for member in pack:
                 returns |= dict.fromkeys(member.numbers, result)
                 if (message := failures.get(str(member.cell.folder.path))) is not None:
                     failed.append(f"#{member.numbers[0]}")
-                    console.print(message, style="red", markup=False)
+                    console.print(message, style="red")
         console.print(summary([member.cell.folder for member in members]), soft_wrap=False)
         if failed:
             sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")

@@ -41,11 +41,10 @@ class SlurmLauncher(Launcher):
         check_folder(Path(self.settings.submitit_folder.partition("%j")[0]), "hydra.launcher.submitit_folder")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from rich.console import Console
-
         from otil_exp.cells.grid import check_grid
         from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
+        from otil_exp.terminal import console as as_typed
 
         setup_globals()
         cells = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
@@ -58,7 +57,7 @@ class SlurmLauncher(Launcher):
             )
         except ValueError as error:
             sys.exit(str(error))
-        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
+        console = as_typed()
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
         if self.config.hydra.callbacks:
             console.print("hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm")

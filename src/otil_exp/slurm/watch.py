@@ -76,7 +76,7 @@ def _give_up(job: Submitted, reason: str, failures: dict[str, str], console: Con
     )
     for member in job.members:
         failures[str(member.cell.folder.path)] = words
-        console.print(f"{member.title}: {words}", markup=False, highlight=False)
+        console.print(f"{member.title}: {words}")
 
 
 def _how_far(
@@ -100,7 +100,7 @@ def _take_in(job: Submitted, state: str, failures: dict[str, str], settings: Slu
         if (why := _why_not_done(member.cell, job, state, settings)) is not None:
             failures[str(member.cell.folder.path)] = why
         word = "done" if why is None else f"failed: {why.splitlines()[0]}"
-        console.print(f"{member.title}: {word} (job {job.job_id})", markup=False, highlight=False)
+        console.print(f"{member.title}: {word} (job {job.job_id})")
 
 
 def _why_not_done(cell: Cell, job: Submitted, state: str, settings: SlurmSettings) -> str | None:
