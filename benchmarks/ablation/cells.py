@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from otil_exp.app import conf_folder
 from otil_exp.cells.prepare import Cell, prepare
-from otil_exp.config import register_schema
+from otil_exp.schema import register_schema
 
 EXPERIMENTS = (
     *("methods", "budget", "halos", "every", "codec", "score", "overlap"),

@@ -17,7 +17,7 @@ from otil_exp.config import ExperimentConfig
 from otil_exp.launch import RankFailure, launch
 from otil_exp.pipeline import build_pipeline
 from otil_exp.topology import join, leave, meet
-from otil_exp.cells.rules import topology_of
+from otil_exp.methods.geometry import topology_of
 
 METHODS = ("guide", "otil")
 
