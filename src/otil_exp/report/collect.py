@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from otil_exp.report.variants import variants
-from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.whole import BrokenFolderError
 
 log = logging.getLogger(__name__)
 
