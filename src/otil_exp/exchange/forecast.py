@@ -1,8 +1,8 @@
 """What is late, carried on to now: forecasts of order 0, 1 and 2 from the last values, in the manner of TaylorSeer.
 
-A value was made for a step; the forecast for a later step is the polynomial through the last one, two or three values
-(Newton's form), and `gain` scales what it adds to the last value. Pure tensor code; the steps are known before a picture
-begins, so the coefficients are numbers of Python and nothing waits for the device.
+A value was made for a step; the forecast for a later step is the polynomial through the last one, two or three values,
+and `gain` scales what it adds to the last value. Pure tensor code; the steps are known before a picture begins, so the
+coefficients are numbers of Python and nothing waits for the device.
 """
 
 from __future__ import annotations
