@@ -22,6 +22,10 @@ FORBIDDEN = {
         "otil_exp.upstream",
         "otil_exp.run",
     ),
+    "stages": ("distrifuser", "hydra", "otil_exp.exchange", "otil_exp.methods", "otil_exp.rank_unet", "otil_exp.upstream"),
+    "stages/cut.py": ("torch", "diffusers"),
+    "stages/tape.py": ("torch", "diffusers"),
+    "stages/wiring.py": ("torch", "diffusers"),
     "upstream": ("hydra", "otil_exp.exchange", "otil_exp.run", "otil_exp.pipeline", "otil_exp.launch"),
     "metrics": ("torch.distributed", "otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
     "run_folder": (
