@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 
 import torch
 from diffusers import UNet2DConditionModel
 from torch import Tensor
 from torch import distributed as dist
+from torch.nn.attention import sdpa_kernel
 
-from otil_exp.choices import Engine
+from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange.forecast import FittedGain, extrapolated_change, forecast
 from otil_exp.exchange.messages import Incoming, Messages, Outgoing, Parcel
 from otil_exp.exchange.phases import KNOWN, PREDICTION, Message, Phases, Run, Swap
 from otil_exp.rank_unet.assemblies import GatherHalves
-from otil_exp.rank_unet.engine_choice import choose_engine, forgets_graphs
+from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
 from otil_exp.rank_unet.on_rank import OnRank
+from otil_exp.rank_unet.sliced.graph import ATTENTION, BACKEND
+from otil_exp.rank_unet.sliced.slices import Slices
+from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
 from otil_exp.stages.engine import SegmentEngine
 from otil_exp.stages.parts import SegmentCall, check_unet, keep_only
@@ -29,6 +34,20 @@ from otil_exp.topology import RankContext
 
 LayOut = Callable[[Sequence[Step]], Phases]
 """From the steps of a picture to who does what in them."""
+
+
+def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], choice: EngineChoice) -> SegmentEngine:
+    """The engine that was chosen, for segments of a UNet, which is changed in place where they are compiled."""
+    record = CudaGraphRecorder() if choice.captured else None
+    if not choice.compiled:
+        return SegmentEngine(calls, record=record)
+    unet.requires_grad_(False).to(memory_format=torch.channels_last)
+    return SegmentEngine(
+        calls,
+        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=BACKEND),
+        first_call=lambda: sdpa_kernel(ATTENTION, set_priority=True),
+        record=record,
+    )
 
 
 class StagesOnRank(OnRank):
@@ -58,13 +77,14 @@ class StagesOnRank(OnRank):
         self.stage = ranks.slice_index
         self._units, self._segments, self._lay_out = units, segments, lay_out
         own = self.stage if self.stage <= max(one.stage for one in segments) else 0  # a second outer stage
-        calls = {i: SegmentCall(unet, units, one) for i, one in enumerate(segments) if one.stage == own}
-        keep_only(unet, list(calls.values()))
         choice = choose_engine(engine, ranks, exchanges_in_layers=False)
         self.runs_as, self.captured = choice.sentence, choice.captured
         self._undo = forgets_graphs() if choice.compiled else None
-        record = CudaGraphRecorder() if choice.captured else None
-        self._calls, self._engine = calls, SegmentEngine(calls, compiled=choice.compiled, record=record)
+        if choice.compiled:  # the layers that every compiled method has: projections merged, channels last
+            slice_layers(unet, Slices(index=0, count=1, group=None, device=ranks.device), GnSync.off)
+        calls = {i: SegmentCall(unet, units, one) for i, one in enumerate(segments) if one.stage == own}
+        keep_only(unet, list(calls.values()))
+        self._calls, self._engine = calls, segment_engine(unet, calls, choice)
         self._half = own_half(ranks)
         self._gather = GatherHalves(ranks) if ranks.topology.split_batch else None
         self._order, self._gain = order, gain or (lambda age: 1.0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from otil_exp.cuda_graphs import Captured, Record
@@ -25,17 +25,22 @@ class _Recorded:
 class SegmentEngine:
     """Runs the segments of one stage, each with inputs of one shape.
 
-    compiled: by torch.compile, each segment a graph of its own. record: as CUDA graphs; the results of a segment are
-    then overwritten by its next run. A segment's graph reads tensors that stay where they are (buffers, or what another
-    segment's graph leaves) in place, and gets others copied in.
+    A segment's graph reads tensors that stay where they are (buffers, or what another segment's graph leaves) in place,
+    and gets others copied in; its results are overwritten by its next run.
     """
 
-    def __init__(self, calls: dict[int, SegmentCall], *, compiled: bool, record: Record | None) -> None:
-        self._calls: dict[int, Any] = {
-            index: torch.compile(call, fullgraph=True, dynamic=False) if compiled else call
-            for index, call in calls.items()
-        }
-        self._record = record
+    def __init__(
+        self,
+        calls: dict[int, SegmentCall],
+        *,
+        compiles: Callable[[SegmentCall], Any] | None = None,
+        first_call: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        record: Record | None = None,
+    ) -> None:
+        """calls: by segment. compiles: makes a compiled call of one; None calls it as it is. first_call: what a first
+        call runs in. record: makes CUDA graphs; None replays nothing."""
+        self._calls = {index: compiles(call) if compiles else call for index, call in calls.items()}
+        self._first_call, self._record = first_call, record
         self._recorded: dict[int, _Recorded] = {}
 
     def run(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -53,7 +58,8 @@ class SegmentEngine:
     def prepare(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Compile and record a segment for inputs of these shapes, after a call that lets libraries start up. What its
         graph reads are copies of them, but for results of other segments' graphs."""
-        results: tuple[Tensor, ...] = self._calls[segment](*inputs)
+        with self._first_call():
+            results: tuple[Tensor, ...] = self._calls[segment](*inputs)
         if self._record is None:
             return results
         left = {tensor.data_ptr() for one in self._recorded.values() for tensor in one.results}
