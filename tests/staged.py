@@ -68,10 +68,10 @@ class InParts(nn.Module):
         self.down, self.inner, self.up = parts
         self.step = -1
 
-    def forward(self, sample: Tensor, timestep: Any, text: Tensor, **given: Any) -> tuple[Tensor]:
+    def forward(self, sample: Tensor, timestep: Any, encoder_hidden_states: Tensor, **given: Any) -> tuple[Tensor]:
         self.step += 1
         added = given["added_cond_kwargs"]
-        self.rest = (text, added["text_embeds"], added["time_ids"])
+        self.rest = (encoder_hidden_states, added["text_embeds"], added["time_ids"])
         return (self.predict(sample),)
 
     def predict(self, sample: Tensor) -> Tensor:
