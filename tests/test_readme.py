@@ -12,7 +12,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from otil_exp.app import conf_folder
-from otil_exp.config import register_schema
+from otil_exp.schema import register_schema
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 COMMANDS = sorted({line.split("#")[0].strip() for line in re.findall(r"^(?:\.venv/bin/)?otil-exp .+$", README, re.M)})

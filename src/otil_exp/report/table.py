@@ -12,10 +12,12 @@ from rich.text import Text
 
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.snapshot import snapshots
 
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
+    folders = snapshots(folders)
     notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
     return Group(_table(folders), *notes)
 
@@ -62,7 +64,7 @@ def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
 
 
 def _paths(folders: Sequence[RunFolder]) -> list[Text]:
-    return [Text(f"{f.record['method']}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
+    return [Text(f"{f.known.get('method', '?')}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
@@ -73,10 +75,13 @@ def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
 
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
-        Text(
-            f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})",
-            style="red",
-        )
+        Text(f"{f.known.get('method', '?')} {_why(f.record)} ({f.path})", style="red")
         for f in folders
-        if f.record.get("status") == "failed"
+        if f.record.get("status") in ("failed", "broken")
     ]
+
+
+def _why(record: dict[str, Any]) -> str:
+    if record["status"] == "broken":
+        return f"is broken: {record['error']}"
+    return f"failed on rank {record.get('failed_rank', '?')}: {record.get('error', '?')}"
