@@ -59,7 +59,15 @@ FORBIDDEN = {
 EXCEPT = {"config.py": ("otil_exp.choices",)}
 """What it may import nevertheless."""
 
-LIGHT = ("torch", "diffusers", "transformers", "otil_exp.pipeline", "otil_exp.run", "otil_exp.cells.prepare", "otil_exp.launch")
+LIGHT = (
+    "torch",
+    "diffusers",
+    "transformers",
+    "otil_exp.pipeline",
+    "otil_exp.run",
+    "otil_exp.cells.prepare",
+    "otil_exp.launch",
+)
 
 
 def imports(path: Path, top_level_only: bool = False) -> list[str]:

@@ -11,14 +11,15 @@ from diffusers.models.attention import BasicTransformerBlock
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.cases import Case
-from otil_exp import loading
 from otil_exp.choices import Engine, GnSync, Parallelism, Scheduler, SyncMode
 from otil_exp.config import ModelConfig
+from otil_exp.models import loading
+from otil_exp.models.architecture import SDXL
+from otil_exp.rank_unet.kinds import StepKinds
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
-from otil_exp.rank_unet.kinds import StepKinds
-from otil_exp.rank_unet.sliced import graph
 
 WARMUP_STEPS = 15
 """More synchronous steps than are timed."""

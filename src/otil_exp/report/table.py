@@ -34,7 +34,7 @@ def _table(folders: Sequence[RunFolder]) -> Table:
     for header in ("ms/step", *["s/image"] * timed, "MB/step", "PSNR dB", "seam", "status"):
         table.add_column(header, justify="right")
     for folder, variant in zip(folders, variants(folders), strict=True):
-        table.add_row(*_row(folder, variant, timed))
+        table.add_row(*map(Text, _row(folder, variant, timed)))  # as typed: no markup
     return table
 
 
@@ -45,7 +45,7 @@ def _row(folder: RunFolder, variant: str, timed: bool) -> list[str]:
     traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
     psnr = "-" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
     return [
-        f"{record.get('method', '?')} {variant}".strip(),
+        f"{_method(folder)} {variant}".strip(),
         f"{topology.get('world_size', '?')}{split}",
         str(effective.get("k") or "-"),
         str(effective.get("refresh_period") or "-"),
@@ -64,7 +64,7 @@ def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
 
 
 def _paths(folders: Sequence[RunFolder]) -> list[Text]:
-    return [Text(f"{f.known.get('method', '?')}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
+    return [Text(f"{_method(f)}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
@@ -75,10 +75,15 @@ def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
 
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
-        Text(f"{f.known.get('method', '?')} {_why(f.record)} ({f.path})", style="red")
+        Text(f"{_method(f)} {_why(f.record)} ({f.path})", style="red")
         for f in folders
         if f.record.get("status") in ("failed", "broken")
     ]
+
+
+def _method(folder: RunFolder) -> str:
+    """A rank that fails before its record is begun leaves no method there."""
+    return str(folder.known.get("method", "?"))
 
 
 def _why(record: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from otil_exp.topology import Topology
 
 @dataclass(frozen=True)
 class Cell:
-    """A validated cell, ready to launch (`otil_exp.cell.prepare`)."""
+    """A validated cell, ready to launch (`otil_exp.cells.prepare`)."""
 
     composed: dict[str, Any]
     """What the user composed, resolved and plain: the run folder's config.yaml."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from composing import Typed
+from otil_exp.cells.rules import validate
 from otil_exp.choices import GnSync
 from otil_exp.config import gn_sync_of
-from otil_exp.cells.rules import validate
 
 MISTAKES = [
     # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from composing import Compose, Typed
-from otil_exp.cells.prepare import prepare
 from otil_exp.cells.normal_form import REFERENCE, effective
+from otil_exp.cells.prepare import prepare
 
 
 def signatures(composed: Compose, cells: list[list[str]]) -> list[str]:
