@@ -25,9 +25,9 @@ from otil_exp.app import conf_folder
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
 from otil_exp.config import ExperimentConfig
-from otil_exp.schema import register_schema
-from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.methods.geometry import topology_of
+from otil_exp.pipeline import RankPipeline, build_pipeline
+from otil_exp.schema import register_schema
 
 METHODS = (
     ("otil_context", "k=quarter"),

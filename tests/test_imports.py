@@ -67,7 +67,15 @@ EXCEPT = {
 }
 """What it may import nevertheless."""
 
-LIGHT = ("torch", "diffusers", "transformers", "otil_exp.pipeline", "otil_exp.run.", "otil_exp.cells", "otil_exp.launch")
+LIGHT = (
+    "torch",
+    "diffusers",
+    "transformers",
+    "otil_exp.pipeline",
+    "otil_exp.run.",
+    "otil_exp.cells",
+    "otil_exp.launch",
+)
 
 
 def imports(path: Path, top_level_only: bool = False) -> list[str]:

@@ -11,9 +11,7 @@ import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 from diffusers.models.attention_processor import Attention
-from places import among_fake_peers, place_without_peers
 from torch import nn
-from trajectories import TIMESTEPS, WARMUP, cell, layers_in
 
 from otil_exp.methods import patch_step
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
@@ -22,7 +20,9 @@ from otil_exp.pipeline import RankPipeline
 from otil_exp.topology import RankContext
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import DistriGroupNorm, PatchParallelismCommManager, pp_attn
+from places import among_fake_peers, place_without_peers
 from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
+from trajectories import TIMESTEPS, WARMUP, cell, layers_in
 
 LATE = layers_in("corrected_async_gn")
 PREDICTION = 2 * 4 * 8 * 16 * 4

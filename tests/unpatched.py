@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from trajectories import TIMESTEPS, WARMUP, step_inputs
 
 from otil_exp.topology import RankContext
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import DistriUNetPP, DistriUNetTP, PatchParallelismCommManager, imported
 from otil_exp.upstream.patches import applied
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import TIMESTEPS, WARMUP, step_inputs
 
 with imported():
     from distrifuser.models.naive_patch_sdxl import NaivePatchUNet

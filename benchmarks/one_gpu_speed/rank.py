@@ -67,7 +67,9 @@ def _preset(case: Case) -> MethodConfig:
 def random_unet(dtype: torch.dtype, device: torch.device) -> UNet2DConditionModel:
     """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
     if device.type == "cpu":
-        return load_pipeline(ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, device).unet
+        return load_pipeline(
+            ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, device
+        ).unet
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     with device:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from composing import Compose, Typed
-from otil_exp.cells.prepare import prepare
 from otil_exp.cells.normal_form import effective
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.whole.rules import REFERENCE

@@ -8,13 +8,13 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from composing import Typed
+from otil_exp.cells.rules import validate
 from otil_exp.choices import Engine, GnSync
 from otil_exp.config import MethodConfig
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.methods.rooms import room_of
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.topology import single_rank
-from otil_exp.cells.rules import validate
 
 MISTAKES = [
     # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)

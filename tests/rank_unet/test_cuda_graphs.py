@@ -5,8 +5,6 @@ import torch
 from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trajectories import MODES, UNGATHERED, cell, layers_in
-
 from otil_exp.choices import Engine
 from otil_exp.methods.geometry import steps_of
 from otil_exp.methods.rooms import step_of
@@ -15,6 +13,7 @@ from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.topology import RankContext, Topology
 from otil_exp.traffic import TrafficCounter
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import MODES, UNGATHERED, cell, layers_in
 
 pytestmark = [
     pytest.mark.gpu,

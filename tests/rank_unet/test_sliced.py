@@ -2,22 +2,22 @@
 
 import pytest
 import torch
-from places import place, place_without_peers
-from sliced_layers import exchanging_layers
 from torch import nn
 from torch._dynamo.utils import counters
-from trajectories import FULL_SYNC, TIMESTEPS, picture, plain, prepared, traffic
 
 from otil_exp.choices import Engine, GnSync
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
-from otil_exp.traffic import TrafficCounter
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.attention import merged
+from otil_exp.traffic import TrafficCounter
+from places import place, place_without_peers
 from ranks import run_ranks
+from sliced_layers import exchanging_layers
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import FULL_SYNC, TIMESTEPS, picture, plain, prepared, traffic
 
 RANKS = 3
 """One slice has neighbours on both sides."""

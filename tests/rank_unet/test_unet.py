@@ -5,9 +5,6 @@ import weakref
 
 import pytest
 import torch
-from places import among_fake_peers, place_without_peers
-
-from trajectories import FULL_SYNC, UNGATHERED, cell, layers_in
 
 from emulated_graph import emulated_graphs
 from otil_exp.methods.rooms import step_of
@@ -16,7 +13,9 @@ from otil_exp.rank_unet.engine import CudaGraphs
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import schedule
 from otil_exp.traffic import TrafficCounter
+from places import among_fake_peers, place_without_peers
 from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
+from trajectories import FULL_SYNC, UNGATHERED, cell, layers_in
 
 
 def rank_unet(*, graphs=False, prepare=True, preset=REFERENCE, ranks=None):

@@ -10,10 +10,10 @@ import torch
 from composing import Compose
 from otil_exp.cells.prepare import prepare
 from otil_exp.models.loading import Models
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.run.execution import execute
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.spec import RunSpec
-from otil_exp.rank_unet.sliced import graph
 
 
 def spec(composed: Compose, folder: Path, *overrides: str) -> RunSpec:

@@ -119,7 +119,12 @@ def test_a_changed_value_is_another_run(
 
 
 def test_another_prompt_or_seed_is_another_run_with_comparable_pictures(otil: ExperimentConfig) -> None:
-    sets = [PROMPTS, PROMPTS[:1], [PROMPTS[0], replace(PROMPTS[1], seed=2)], [PROMPTS[0], replace(PROMPTS[1], text="x")]]
+    sets = [
+        PROMPTS,
+        PROMPTS[:1],
+        [PROMPTS[0], replace(PROMPTS[1], seed=2)],
+        [PROMPTS[0], replace(PROMPTS[1], text="x")],
+    ]
     assert len({signature(otil, prompts) for prompts in sets}) == 4
 
 

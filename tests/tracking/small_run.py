@@ -12,10 +12,10 @@ from PIL import Image
 
 from otil_exp.app import conf_folder
 from otil_exp.cells.prepare import Cell, prepare
-from otil_exp.schema import register_schema
 from otil_exp.metrics.summary import entry
 from otil_exp.run.execution import _begin
 from otil_exp.run_folder.folder import StepRow
+from otil_exp.schema import register_schema
 from otil_exp.tracking import tracked
 
 KINDS = ("warmup", "steady", "final")

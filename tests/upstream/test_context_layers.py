@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from places import place
-from trajectories import WARMUP, picture, plain, traffic
-from unpatched import upstream_picture
 
 from otil_exp.choices import GroupNormKind
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
+from places import place
 from ranks import run_ranks
+from trajectories import WARMUP, picture, plain, traffic
+from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 

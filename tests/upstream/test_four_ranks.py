@@ -4,15 +4,26 @@ from dataclasses import replace
 
 import pytest
 import torch
-from places import place
-from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, layers_in, picture, plain, plain_by_halves, traffic
-from unpatched import upstream_picture
 
 from otil_exp.choices import GroupNormKind
 from otil_exp.config import CodecConfig
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.traffic import Traffic
+from places import place
 from ranks import run_ranks
+from trajectories import (
+    FULL_SYNC,
+    MODES,
+    TENSOR,
+    UNGATHERED,
+    WARMUP,
+    layers_in,
+    picture,
+    plain,
+    plain_by_halves,
+    traffic,
+)
+from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 

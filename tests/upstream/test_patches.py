@@ -4,7 +4,6 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from diffusers.models.resnet import ResnetBlock2D
-from places import place_without_peers
 from torch import distributed as dist
 
 from otil_exp.upstream.distri_config import RankConfig
@@ -18,6 +17,7 @@ from otil_exp.upstream.imports import (
 )
 from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
 from otil_exp.upstream.patches.replace import replaced
+from places import place_without_peers
 
 with imported():
     from distrifuser.modules.pp.attn import DistriSelfAttentionPP

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from places import place
 from torch import distributed as dist
-from trajectories import TENSOR, TIMESTEPS, WARMUP, picture, pictures, prepared, traffic
 
 from otil_exp.choices import StaleSums, TensorLayers
 from otil_exp.methods.tensor.config import TensorConfig
 from otil_exp.traffic import Traffic
 from otil_exp.upstream.stale_sums import LayerSum
+from places import place
 from ranks import run_ranks
+from trajectories import TENSOR, TIMESTEPS, WARMUP, picture, pictures, prepared, traffic
 
 pytestmark = pytest.mark.ranks
 

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from places import place
-from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, layers_in, picture, pictures, plain, traffic
-from unpatched import upstream_picture
 
 from otil_exp.choices import GroupNormKind
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.upstream.distri_config import RankConfig
+from places import place
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs
+from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, layers_in, picture, pictures, plain, traffic
+from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 
