@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import distributed as dist
 
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
+from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder, StepRow
 from otil_exp.topology import RankContext
@@ -29,7 +31,9 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
-    missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
+    missing = _agreed(
+        pipeline.ranks, lambda: [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()]
+    )
     kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
     rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
     with _progress(pipeline, len(missing)) as bar:
@@ -44,6 +48,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
                 tracker.steps(new)
                 tracker.picture(prompt)
             bar.done()
+    if missing and pipeline.ranks.is_main:
+        note_peak_memory(folder, pipeline.ranks.device)
     _meet(pipeline)  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
@@ -68,7 +74,8 @@ def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repea
 
 def share_of(ranks: RankContext) -> Share:
     """This rank's part of the scoring."""
-    return Share(ranks.rank, ranks.topology.world_size, lambda value: _gathered(ranks, value))
+    gather, agree = partial(_gathered, ranks), partial(_agreed, ranks)
+    return Share(ranks.rank, ranks.topology.world_size, gather, agree)
 
 
 def _gathered(ranks: RankContext, value: Any) -> list[Any]:
@@ -85,11 +92,11 @@ def _meet(pipeline: RankPipeline) -> None:
         dist.barrier()
 
 
-def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:
-    """Rank 0's list for all: on a shared file system the others may still see an older folder."""
-    if pipeline.ranks.topology.world_size == 1:
-        return missing
-    agreed = [missing]
+def _agreed(ranks: RankContext, make: Callable[[], Any]) -> Any:
+    """What rank 0 makes, for all: on a shared file system the others may still see an older folder."""
+    if ranks.topology.world_size == 1:
+        return make()
+    agreed = [make() if ranks.is_main else None]
     dist.broadcast_object_list(agreed, src=0)
     return agreed[0]
 

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
@@ -114,9 +114,10 @@ class RunFolder:
         """metrics.json; empty when there is none yet."""
         return self._read_json("metrics.json")
 
-    def update_metrics(self, metrics: dict[str, Any]) -> None:
-        """Set metrics of metrics.json, keeping the others."""
-        self._write_json("metrics.json", self.metrics | metrics)
+    def update_metrics(self, metrics: dict[str, Any], without: Collection[str] = ()) -> None:
+        """Set metrics of metrics.json, keeping the others but those of the keys in `without`."""
+        kept = {key: value for key, value in self.metrics.items() if key not in without}
+        self._write_json("metrics.json", kept | metrics)
 
     @property
     def config(self) -> dict[str, Any]:
