@@ -6,9 +6,12 @@ import argparse
 import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import cycle
 from pathlib import Path
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -18,11 +21,10 @@ from rich.progress import Progress
 
 from otil_exp.app import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
-from otil_exp.metrics.picture import check_weights
+from otil_exp.metrics.checks import check_metrics, check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.validate import check_metrics
 
 EXAMPLES = """examples:
   otil-exp-evaluate outputs/demo                              every finished run below, metrics=pairwise
@@ -36,16 +38,21 @@ def main(argv: list[str] | None = None) -> int:
         "otil-exp-evaluate", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
+    parser.add_argument("--jobs", type=int, help="runs scored at a time (default: cores, or 2 a GPU)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: GPUs if there are any"
+    )
     parsed = parser.parse_args(argv)
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
     try:
+        devices = devices_of(parsed.device)
         settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
         folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
     except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
         errors.print(str(error), markup=False, highlight=False)
         return 1
-    failures = score_all(folders, settings, max(1, parsed.jobs), console)
+    jobs = parsed.jobs or (2 * len(devices) if devices[0] != "cpu" else os.cpu_count() or 1)
+    failures = score_all(folders, settings, max(1, jobs), devices, console)
     console.print(summary(folders))
     errors.print(*failures, sep="\n", markup=False, highlight=False)
     return 1 if failures else 0
@@ -68,6 +75,14 @@ def metrics_of(overrides: list[str]) -> MetricsConfig:
     return config.metrics
 
 
+def devices_of(wanted: str) -> list[str]:
+    """Devices to score on: the GPUs of this machine, or the CPU. Raises ValueError for cuda where there is none."""
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if wanted != "cpu" else []
+    if wanted == "cuda" and not gpus:
+        raise ValueError("--device=cuda: there is no GPU here; use --device=cpu, or leave it out")
+    return gpus or ["cpu"]
+
+
 def run_folders(paths: list[Path]) -> list[RunFolder]:
     """The finished runs that made pictures at these paths or right below them, references first.
 
@@ -80,28 +95,38 @@ def run_folders(paths: list[Path]) -> list[RunFolder]:
     if not found:
         looked = ", ".join(map(str, paths)) or "nothing"
         raise ValueError(f"no finished run with pictures in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(found, key=lambda folder: folder.record["method"] != "reference")
+    return sorted(found, key=lambda folder: not folder.is_reference)
 
 
-def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:
-    """Score runs in processes of their own, several at a time; the failures, one line each."""
-    failures = []
+def score_all(
+    folders: list[RunFolder], settings: MetricsConfig, jobs: int, devices: Sequence[str], console: Console
+) -> list[str]:
+    """Score runs in processes of their own, several at a time, over the devices in turn; failures, one line each.
+
+    With a folder of ground truth the first run is scored alone: its features are then there for the others.
+    """
+    failures: list[str] = []
+    first = 1 if settings.ground_truth not in (None, "renders") else 0
     with (
         ProcessPoolExecutor(min(jobs, len(folders)), mp_context=multiprocessing.get_context("spawn")) as pool,
         Progress(console=console, transient=True) as progress,
     ):
         task = progress.add_task("runs", total=len(folders))
-        futures: dict[Future[None], RunFolder] = {pool.submit(_score, f.path, settings): f for f in folders}
-        for future in as_completed(futures):
-            error = future.exception()
-            if error is not None:
-                failures.append(f"{futures[future].path}: {type(error).__name__}: {error}")
-            progress.advance(task)
+        for part in (folders[:first], folders[first:]):
+            futures: dict[Future[None], RunFolder] = {
+                pool.submit(_score, folder.path, settings, device): folder
+                for folder, device in zip(part, cycle(devices), strict=False)
+            }
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None:
+                    failures.append(f"{futures[future].path}: {type(error).__name__}: {error}")
+                progress.advance(task)
     return failures
 
 
-def _score(path: Path, settings: MetricsConfig) -> None:
-    score_run(RunFolder(path), settings, Share.all())
+def _score(path: Path, settings: MetricsConfig, device: str) -> None:
+    score_run(RunFolder(path), settings, Share.all(), device)
 
 
 if __name__ == "__main__":
