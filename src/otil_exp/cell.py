@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from otil_exp.choices import DeviceKind, Mode
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.effective import effective
-from otil_exp.metrics.checks import check_ground_truth, check_weights
+from otil_exp.metrics.checks import check_ground_truth, check_scorable, check_weights
 from otil_exp.model_files import check_model
 from otil_exp.prompts import Prompt, load_prompts
 from otil_exp.run.scores import is_scored
@@ -63,10 +63,11 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
     check_weights(config.metrics)
+    check_ground_truth(config.metrics)
     check_model(config.model)
     prompts = load_prompts(config.prompts, config.seed)
     if config.mode is Mode.generate:
-        check_ground_truth(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)
+        check_scorable(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)
     what = effective(config)
     grid = Path(config.output_dir).expanduser().absolute() / config.name
     make_writable(grid, "output_dir")

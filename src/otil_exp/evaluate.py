@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from otil_exp.app import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
-from otil_exp.metrics.checks import check_metrics, check_weights
+from otil_exp.metrics.checks import check_ground_truth, check_metrics, check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
@@ -72,6 +72,7 @@ def metrics_of(overrides: list[str]) -> MetricsConfig:
     assert isinstance(config, ExperimentConfig)
     check_metrics(config.metrics)
     check_weights(config.metrics)
+    check_ground_truth(config.metrics)
     return config.metrics
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.extractors import LOADERS
-from otil_exp.metrics.ground_truth import FolderPictures, ground_truth
+from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
 from otil_exp.metrics.registry import METRICS, paired_names
 
@@ -33,19 +33,22 @@ def check_weights(settings: MetricsConfig) -> None:
         check(settings)
 
 
-def check_ground_truth(settings: MetricsConfig, captions: Sequence[str], height: int, width: int) -> None:
-    """Raise ValueError, with what to do, if pictures of this size and these captions cannot be scored.
+def check_ground_truth(settings: MetricsConfig) -> None:
+    """Raise ValueError, with what to do, unless a folder of ground truth is there with 2 pictures or more.
 
-    A folder of ground truth must be there and hold at least 2 pictures, all of which can be read by their headers;
-    captions must be ones that can be rendered where renders are asked for.
+    All of them are opened, as far as their headers tell.
     """
+    if settings.ground_truth not in (None, "renders"):
+        FolderPictures(settings.ground_truth, height=1, width=1).check()  # whatever size they are brought to
+
+
+def check_scorable(settings: MetricsConfig, captions: Sequence[str], height: int, width: int) -> None:
+    """Raise ValueError, with what to do, if pictures of this size and these captions cannot be scored."""
     for metric in METRICS:
         if metric.wanted(settings) and min(height, width) < metric.min_side:
             raise ValueError(
                 f"height={height} width={width}: {metric.key} needs {metric.min_side} pixels a side; use a larger "
-                f"picture or leave it out of metrics"
+                "picture, or leave it out of metrics"
             )
-    if settings.ground_truth is not None:
-        pictures = ground_truth(settings.ground_truth, captions, height, width)
-        if isinstance(pictures, FolderPictures):
-            pictures.check()
+    if settings.ground_truth == "renders":
+        ScenePictures(captions, height, width)
