@@ -21,12 +21,13 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.fake_peers import rank_0
-from otil_exp.app import conf_folder
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
-from otil_exp.config import ExperimentConfig, register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig
+from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import RankPipeline, build_pipeline
-from otil_exp.cells.rules import topology_of
+from otil_exp.schema import register_schema
 
 METHODS = (
     ("otil_context", "k=quarter"),
@@ -91,7 +92,7 @@ def cost(pipeline: RankPipeline) -> str:
         f"{kind} {mean:.2f} ms, {sent[kind].bytes_sent:,} B in {sent[kind].collectives}" for kind, mean in means.items()
     )
     memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0
-    context = pipeline.unet._layers._context  # the parts of one exchange, which no interface needs apart
+    context = getattr(pipeline.unet.method, "_context", None)  # its parts, which no interface needs apart
     parts = "" if context is None else f"; {parts_of(context, pipeline)}"
     return f"{steps}; {memory:,.0f} MiB{parts}"
 

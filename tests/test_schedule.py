@@ -1,6 +1,6 @@
 import pytest
 
-from otil_exp.exchange import Step, step_kinds
+from otil_exp.schedule import Step, schedule
 
 
 def indices(steps, kind):
@@ -8,7 +8,7 @@ def indices(steps, kind):
 
 
 def test_fifty_steps_with_a_refresh_every_ten():
-    steps = step_kinds(50, 4, 10, finalizes=True)
+    steps = schedule(50, 4, 10, finalizes=True)
     assert [step.index for step in steps] == list(range(50))
     assert indices(steps, "warmup") == [0, 1, 2, 3, 4]
     assert indices(steps, "refresh") == [14, 24, 34, 44]
@@ -17,7 +17,7 @@ def test_fifty_steps_with_a_refresh_every_ten():
 
 
 def test_every_step_of_a_short_run():
-    assert step_kinds(6, 1, 2, finalizes=True) == (
+    assert schedule(6, 1, 2, finalizes=True) == (
         Step(0, "warmup", synchronous=True, counter=0),
         Step(1, "warmup", synchronous=True, counter=1),
         Step(2, "steady", synchronous=False, counter=2),
@@ -28,19 +28,19 @@ def test_every_step_of_a_short_run():
 
 
 def test_the_counter_is_the_index_again_after_a_refresh():
-    assert [step.counter for step in step_kinds(16, 4, 5)] == [*range(9), 0, 10, 11, 12, 13, 0, 15]
+    assert [step.counter for step in schedule(16, 4, 5)] == [*range(9), 0, 10, 11, 12, 13, 0, 15]
 
 
 def test_a_method_without_exchange_has_no_final_step():
-    assert step_kinds(6, 4, 0)[-1] == Step(5, "steady", synchronous=False, counter=5)
+    assert schedule(6, 4, 0)[-1] == Step(5, "steady", synchronous=False, counter=5)
 
 
 def test_a_final_step_within_the_warm_up_stays_synchronous():
-    assert step_kinds(3, 4, 0, finalizes=True)[-1] == Step(2, "final", synchronous=True, counter=2)
+    assert schedule(3, 4, 0, finalizes=True)[-1] == Step(2, "final", synchronous=True, counter=2)
 
 
 def test_without_a_warm_up_all_steps_are_steady():
-    assert step_kinds(3, -1, 1) == tuple(Step(index, "steady", synchronous=False, counter=index) for index in range(3))
+    assert schedule(3, -1, 1) == tuple(Step(index, "steady", synchronous=False, counter=index) for index in range(3))
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_without_a_warm_up_all_steps_are_steady():
 )
 def test_impossible_schedules_are_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
-        step_kinds(*arguments)
+        schedule(*arguments)

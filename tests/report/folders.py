@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 
 PROMPTS = ("a red circle", "a blue square")
 
@@ -39,8 +40,9 @@ def make_run(
             "signature": name,
             "picture_key": "same",
             "method": "otil",
+            "is_reference": False,
             "effective": {"k": None, "refresh_period": 0},
-            "topology": {"world_size": 4, "split_batch": True},
+            "topology": {"name": "4gpu_split", "world_size": 4, "split_batch": True},
             "device": "cuda",
             "times_meaningless": None,
             "prompts": [{"index": i, "text": text, "seed": i} for i, text in enumerate(PROMPTS)],
@@ -60,7 +62,8 @@ def make_run(
 
 
 def make_reference(grid: Path, name: str = "0ref", **changes: Any) -> RunFolder:
-    alone = {"method": "reference", "topology": {"world_size": 1, "split_batch": False}}
+    topology = {"name": "1gpu", "world_size": 1, "split_batch": False}
+    alone = {"method": "reference", "is_reference": True, "topology": topology}
     folder = make_run(grid, name, **{"metrics": {"latency/step_ms": 40.0}} | alone | changes)
     add_pictures(folder)
     return folder

@@ -10,6 +10,7 @@ from composing import Compose
 from otil_exp.cells.prepare import prepare
 from otil_exp.report.table import summary
 from otil_exp.report.variants import variants
+from otil_exp.run.failure import note_failure
 from otil_exp.run_folder.folder import RunFolder
 from report.folders import make_run
 
@@ -99,3 +100,21 @@ def test_a_benchmark_shows_its_time_for_a_whole_image(tmp_path: Path) -> None:
     assert "s/image" not in shown(folder)
     folder.update_metrics({"latency/image_s": {"value": 1.2345}})
     assert "1.234" in shown(folder)
+
+
+def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
+    """A rank that cannot join the others fails before its record is begun: only the failure is noted."""
+    empty = RunFolder(tmp_path / "empty")
+    early = RunFolder(tmp_path / "early", planned={"method": "otil", "topology": {"world_size": 4}})
+    note_failure(early, 1, "RuntimeError: no interface eth99", None)
+    unplanned = RunFolder(tmp_path / "unplanned")
+    note_failure(unplanned, 0, "RuntimeError: no interface eth99", None)
+    bare = RunFolder(tmp_path / "bare")
+    bare.update_record(status="failed")
+    pictures = RunFolder(tmp_path / "pictures")
+    pictures.images.mkdir(parents=True)
+    text = " ".join(shown(empty, early, unplanned, bare, pictures).split())
+    assert "otil failed on rank 1: RuntimeError: no interface eth99" in text
+    assert "? failed on rank 0: RuntimeError: no interface eth99" in text
+    assert "? failed on rank ?: ?" in text
+    assert "missing" in text

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
-from otil_exp.cells.prepare import Cell, prepare
+from otil_exp.cells.prepare import prepare
+from otil_exp.methods.geometry import is_reference
+from otil_exp.run_folder.cell import Cell
 from otil_exp.topology import resolve_device
 
 
@@ -55,7 +57,7 @@ def check_grid(
         member.names.append(name)
     if mistakes:
         raise ValueError("nothing was started:\n" + "\n".join(mistakes))
-    return sorted(members.values(), key=lambda member: member.cell.effective.preset.name != "reference")
+    return sorted(members.values(), key=lambda member: not is_reference(member.cell.effective))
 
 
 def packed(members: Sequence[Member], size: int) -> list[list[Member]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +11,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
-from otil_exp.choices import DeviceKind, Mode
+from otil_exp.choices import DeviceKind
 from otil_exp.config import ExperimentConfig, to_plain
-from otil_exp.methods.geometry import topology_of
+from otil_exp.methods.geometry import is_reference, topology_of
 from otil_exp.metrics.picture import check_weights
 from otil_exp.models.architecture import check_architecture
 from otil_exp.models.files import check_model
-from otil_exp.prompts import Prompt, load_prompts
-from otil_exp.run.scores import is_scored
-from otil_exp.run_folder.folder import RunFolder, make_writable
+from otil_exp.prompts import load_prompts
+from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import signature
+from otil_exp.run_folder.whole import make_writable
 from otil_exp.topology import resolve_device
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A validated cell, ready to launch."""
-
-    composed: dict[str, Any]
-    """What the user composed, resolved and plain: the run folder's config.yaml."""
-
-    effective: ExperimentConfig
-    """What is run: settings the method ignores normalised away."""
-
-    prompts: list[Prompt]
-    folder: RunFolder
-
-    @property
-    def label(self) -> str:
-        """The cell in a line of output."""
-        topology = self.effective.topology
-        split = "" if topology.world_size == 1 else " split" if topology.split_batch else " nosplit"
-        return f"{self.effective.preset.name} on {topology.world_size} rank(s){split}"
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is finished, and has the scores that are asked for now."""
-        if not self.folder.finished:
-            return False
-        return self.effective.mode is not Mode.generate or is_scored(self.folder, self.effective.metrics)
 
 
 def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolve_device) -> Cell:
@@ -77,6 +50,11 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
 
 def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]:
     """What a run folder will say of a cell, for tables in which it never began."""
-    topology = {"world_size": what.topology.world_size, "split_batch": what.topology.split_batch}
-    effective = {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period}
-    return {"method": what.preset.name, "topology": topology, "effective": effective, "config": to_plain(config)}
+    topology = topology_of(what)
+    return {
+        "method": what.preset.name,
+        "is_reference": is_reference(what),
+        "topology": {"name": topology.name, "world_size": topology.world_size, "split_batch": topology.split_batch},
+        "effective": {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period},
+        "config": to_plain(config),
+    }

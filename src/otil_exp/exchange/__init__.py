@@ -1,8 +1,8 @@
 """OTIL's exchange (Only Transmit Informative Latents): blocks, scores, polling, collectives.
 
-Pure tensor code over torch and torch.distributed, readable beside guide section 4.1 and the CVPR 2026 paper.
+Pure tensor code over torch and torch.distributed, readable beside the CVPR 2026 paper and docs/methods.md.
 A *slice* is the rows of the latent that one rank owns; a *block* is a square piece of a slice. LatentExchange sends
-blocks of the latent (the guide), ContextExchange their context in all layers (the paper).
+blocks of the latent (preset=guide), ContextExchange their context in all layers (preset=otil_context).
 """
 
 from otil_exp.exchange.blocks import BlockGrid, resolve_budget

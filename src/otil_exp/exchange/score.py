@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def cosine_dissimilarity(now: Tensor, before: Tensor) -> Tensor:
-    """Score how much each block turned: 1 - cos, in [0, 2]; never NaN (guide section 4.1, CVPR 2026 paper).
+    """Score how much each block turned: 1 - cos, in [0, 2]; never NaN (OTIL, CVPR 2026).
 
     now, before: (K, C, b, b) blocks of a slice at this step and before, float32 or narrower. Returns (K,) float32.
     A block whose norm is zero, or beyond float32, scores 0.

@@ -16,7 +16,7 @@ from otil_exp.exchange.score import SCORES
 
 
 class LatentExchange:
-    """What a rank knows of the other slices' latent, and how it renews it (guide sections 3.5 and 4.1).
+    """What a rank knows of the other slices' latent, and how it renews it.
 
     After a synchronous step call `remember`, after a silent one `step`, before the VAE `finalize`. Between them a
     rank's own slice is bit-exact fresh and every remote block is one that was received or the last one known, never a

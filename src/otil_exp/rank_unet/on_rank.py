@@ -73,12 +73,12 @@ class LayersOnRank(OnRank):
         """cut: the inputs of this rank. kinds: which steps do the same. undo: what `close` takes back."""
         self.unet, self.runs_as, self.captured = layers.unet, choice.sentence, choice.captured
         self._layers, self._cut, self._kinds = layers, cut, kinds
-        self._engine: StepEngine | None = choice.engine(traffic)
+        self.engine: StepEngine | None = choice.engine(traffic)
         self._undo = undo or ExitStack()
 
     def prepare(self, inputs: StepInputs) -> None:
         """As pipelines.py:62-168 does: register, call each kind of step, capture it."""
-        assert self._engine is not None, "the method is closed"
+        assert self.engine is not None, "the method is closed"
         parts = [(counter, self._cut(inputs, counter).static()) for counter in self._kinds.examples]
         self._layers.register(lambda: self._layers(parts[0][1]))
         for counter, part in parts:  # libraries and communicators start up here, which a capture could not bear
@@ -87,14 +87,14 @@ class LayersOnRank(OnRank):
         self._layers.clear()
         for kind, (counter, part) in enumerate(parts):
             self._layers.set_counter(counter)
-            self._engine.capture(kind, self._compute_alone, part)
+            self.engine.capture(kind, self._compute_alone, part)
         self._layers.clear()
 
     def run_layers(self, inputs: StepInputs, step: Step) -> torch.Tensor:
         """Output of the layers for this rank's part of the inputs, (b / halves, 4, h, w)."""
-        assert self._engine is not None, "the method is closed"
+        assert self.engine is not None, "the method is closed"
         self._layers.set_counter(step.counter)
-        local = self._engine.run(self._kinds.of(step.counter), self._layers, self._cut(inputs, step.counter))
+        local = self.engine.run(self._kinds.of(step.counter), self._layers, self._cut(inputs, step.counter))
         self._layers.after_step()
         return local
 
@@ -103,7 +103,7 @@ class LayersOnRank(OnRank):
 
     def close(self) -> None:
         self._undo.close()
-        self._engine = None
+        self.engine = None
 
     def _compute_alone(self, inputs: StepInputs) -> torch.Tensor:
         """Compute and wait for the exchanges: a CUDA graph must end with all of its streams joined."""

@@ -12,10 +12,12 @@ from rich.text import Text
 
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.snapshot import snapshots
 
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
+    folders = snapshots(folders)
     notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
     return Group(_table(folders), *notes)
 
@@ -32,7 +34,7 @@ def _table(folders: Sequence[RunFolder]) -> Table:
     for header in ("ms/step", *["s/image"] * timed, "MB/step", "PSNR dB", "seam", "status"):
         table.add_column(header, justify="right")
     for folder, variant in zip(folders, variants(folders), strict=True):
-        table.add_row(*_row(folder, variant, timed))
+        table.add_row(*map(Text, _row(folder, variant, timed)))  # as typed: no markup
     return table
 
 
@@ -43,7 +45,7 @@ def _row(folder: RunFolder, variant: str, timed: bool) -> list[str]:
     traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
     psnr = "-" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
     return [
-        f"{record.get('method', '?')} {variant}".strip(),
+        f"{_method(folder)} {variant}".strip(),
         f"{topology.get('world_size', '?')}{split}",
         str(effective.get("k") or "-"),
         str(effective.get("refresh_period") or "-"),
@@ -62,7 +64,7 @@ def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
 
 
 def _paths(folders: Sequence[RunFolder]) -> list[Text]:
-    return [Text(f"{f.record['method']}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
+    return [Text(f"{_method(f)}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
@@ -73,10 +75,18 @@ def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
 
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
-        Text(
-            f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})",
-            style="red",
-        )
+        Text(f"{_method(f)} {_why(f.record)} ({f.path})", style="red")
         for f in folders
-        if f.record.get("status") == "failed"
+        if f.record.get("status") in ("failed", "broken")
     ]
+
+
+def _method(folder: RunFolder) -> str:
+    """A rank that fails before its record is begun leaves no method there."""
+    return str(folder.known.get("method", "?"))
+
+
+def _why(record: dict[str, Any]) -> str:
+    if record["status"] == "broken":
+        return f"is broken: {record['error']}"
+    return f"failed on rank {record.get('failed_rank', '?')}: {record.get('error', '?')}"

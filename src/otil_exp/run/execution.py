@@ -20,18 +20,19 @@ from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.rank_log import continue_log
+from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import FORM, picture_key, signature
-from otil_exp.run_folder.spec import RunSpec
 from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
+def execute(runs: Sequence[Cell], hosted: bool) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
@@ -66,7 +67,7 @@ def _clear(ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: bool) -> None:
+def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: bool) -> None:
     """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
@@ -85,10 +86,10 @@ def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: 
             else:
                 benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
-            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+            folder.finish(ended=now(), attempts=with_last_ended(folder.record), peak_memory_mib=_peak_memory_mib(ranks))
 
 
-def _runs_as(run: RunSpec, engine: str) -> str:
+def _runs_as(run: Cell, engine: str) -> str:
     """Which engine the steps got, and why, where it is not the one that was asked for."""
     effective = run.effective
     if run.composed["engine"]["name"] == effective.engine.name.name:
@@ -110,7 +111,7 @@ def _failure_noted(folder: RunFolder) -> Iterator[None]:
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:
     folder.write_config(composed)
-    before = folder.record
+    before, machine = folder.record, provenance()
     folder.update_record(
         status="running",
         signature=signature(effective, prompts),
@@ -131,19 +132,22 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         failed_rank=None,
         error=None,
         traceback=None,
-        **provenance(),
+        attempts=with_new_attempt(before, machine),
+        **machine,
     )
 
 
 def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
     """What the method really used, after normalisation."""
+    plain = to_plain(effective)
     return {
         "k": int(effective.k.budget) or None,
         "refresh_period": effective.refresh.period,
         "warmup_steps": effective.warmup_steps if uses(effective, "warmup_steps") else None,
         "groupnorm": effective.groupnorm.name,
-        "codec": to_plain(effective)["codec"],
-        "preset": to_plain(effective)["preset"],
+        "codec": plain["codec"],
+        "cfg_repair": plain["preset"].get("cfg_repair", False),
+        "preset": plain["preset"],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from torch import distributed as dist
 
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
+from otil_exp.run.attempts import begin_pictures, end_pictures
 from otil_exp.run.scores import Share, score_run
-from otil_exp.run_folder.folder import RunFolder, StepRow
-from otil_exp.topology import RankContext
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
+from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
 
 
@@ -29,23 +32,34 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
-    missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
-    kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
-    rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
+    missing = _agree(pipeline, _left(pipeline, prompts, folder) if pipeline.ranks.is_main else [])
     with _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
             generated = pipeline(prompt.text, prompt.seed, decode=pipeline.decodes, on_step=bar.step)
             new = gather_rows(pipeline, prompt.index, generated)
-            rows += new
             if pipeline.ranks.is_main:
-                folder.write_steps(rows)
+                folder.append_steps(new)
                 _keep_picture(folder, prompt, generated)
                 tracker.steps(new)
                 tracker.picture(prompt)
             bar.done()
-    _meet(pipeline)  # all pictures are written
+    if pipeline.ranks.is_main:
+        end_pictures(folder)
+    meet()  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
+
+
+def _left(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> list[Prompt]:
+    """The prompts whose picture, or the rows of its steps, no attempt finished; what rows they have are dropped."""
+    rows = folder.read_steps()
+    per_picture = len(pipeline.steps) * pipeline.ranks.topology.world_size
+    made = {index for index, count in Counter(row.prompt for row in rows).items() if count == per_picture}
+    made = {index for index in made if folder.has_image(index)}
+    if rows:
+        folder.write_steps([row for row in rows if row.prompt in made])
+    begin_pictures(folder, made)
+    return [prompt for prompt in prompts if prompt.index not in made]
 
 
 def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:
@@ -78,11 +92,6 @@ def _gathered(ranks: RankContext, value: Any) -> list[Any]:
     everyone = [None] * ranks.topology.world_size if ranks.is_main else None
     dist.gather_object(value, everyone)
     return everyone or []
-
-
-def _meet(pipeline: RankPipeline) -> None:
-    if pipeline.ranks.topology.world_size > 1:
-        dist.barrier()
 
 
 def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:
@@ -138,7 +147,7 @@ class _Bar:
 def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
     """A progress bar on rank 0, silent on the others and where there is no terminal."""
     columns = (
-        TextColumn("{task.description:44}"),
+        TextColumn("{task.description:44}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("steps"),

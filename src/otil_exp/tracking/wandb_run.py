@@ -14,8 +14,9 @@ from otil_exp.choices import TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.prompts import Prompt
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.steps import StepRow
 from otil_exp.tracking.credentials import key_is_set
 from otil_exp.tracking.facts import run_config, run_id, run_name, run_tags
 from otil_exp.tracking.history import by_picture, step_entries

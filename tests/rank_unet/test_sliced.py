@@ -2,25 +2,30 @@
 
 import pytest
 import torch
-from places import place, place_without_peers
-from sliced_layers import exchanging_layers
 from torch import nn
 from torch._dynamo.utils import counters
-from trajectories import TIMESTEPS, patch_picture, patch_traffic, pictures, plain, prepared
 
-from otil_exp.choices import Engine, GnSync, GroupNormKind, Parallelism, SplitScheme, SyncMode
-from otil_exp.traffic import TrafficCounter
+from otil_exp.choices import Engine, GnSync
+from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
+from otil_exp.methods.silent_layers.config import SilentLayersConfig
+from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.attention import merged
+from otil_exp.traffic import TrafficCounter
+from places import place, place_without_peers
 from ranks import run_ranks
+from sliced_layers import exchanging_layers
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import FULL_SYNC, TIMESTEPS, picture, plain, prepared, traffic
 
 RANKS = 3
 """One slice has neighbours on both sides."""
 INPUTS = {"height": 96, "width": 64}
 REFRESH = {"warmup_steps": 0, "refresh_period": 3}
 """Steps 0 and 3 are synchronous, 1, 2 and 4 are not."""
+SILENT = {gn_sync: SilentLayersConfig(name="balanced", gn_sync=gn_sync.value) for gn_sync in GnSync}
+NAIVE = NaivePatchConfig(name="naive_patch", split_scheme=SplitScheme.row)
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def worst(ours, theirs):
 
 @pytest.mark.usefixtures("_no_cpp")
 def test_the_compiled_reference_is_plain_diffusers_and_one_graph_for_all_steps_pictures_and_prompts():
-    with prepared(place_without_peers(), parallelism=Parallelism.none, engine=Engine.compiled) as ready:
+    with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled) as ready:
         made = graphs()
         assert worst(ready.picture(), plain()) <= 1e-5
         ready.inputs.update(tiny_inputs(seed=8))
@@ -56,7 +61,7 @@ def test_a_process_compiles_for_as_many_cells_as_it_performs():
     """PyTorch keeps a limited number of graphs of one function, and then refuses to make another."""
     with torch._dynamo.config.patch(recompile_limit=1):
         for _ in range(2):
-            with prepared(place_without_peers(), parallelism=Parallelism.none, engine=Engine.compiled):
+            with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled):
                 pass
 
 
@@ -90,17 +95,15 @@ def work(rank):
     """Distrifuser's layers and ours, these without a compiler."""
     torch.compile = lambda unet, **_: unet
     ranks = place(rank, split_batch=False)
-    settings = {"inputs": tiny_inputs(**INPUTS), "parallelism": Parallelism.patch, **REFRESH}
-    silent = settings | {"sync_mode": SyncMode.no_sync}
+    settings = {"inputs": tiny_inputs(**INPUTS), **REFRESH}
+    engines = (Engine.eager, Engine.compiled)
     result = {}
-    for gn_sync in GnSync:
-        for engine in (Engine.eager, Engine.compiled):
-            result[gn_sync, engine] = pictures(ranks, gn_sync=gn_sync, engine=engine, **silent)[0]
-    result["full_sync"] = pictures(ranks, engine=Engine.compiled, sync_mode=SyncMode.full_sync, **settings)[0]
-    naive = {"parallelism": Parallelism.naive_patch, "split_scheme": SplitScheme.row, "inputs": settings["inputs"]}
-    result["naive"] = [pictures(ranks, engine=engine, **naive)[0] for engine in (Engine.eager, Engine.compiled)]
-    del silent["parallelism"]
-    result["fused traffic"] = patch_traffic(ranks, gn_sync=GnSync.fused, engine=Engine.compiled, **silent)
+    for gn_sync, preset in SILENT.items():
+        for engine in engines:
+            result[gn_sync, engine] = picture(ranks, preset, engine=engine, **settings)
+    result["full_sync"] = picture(ranks, FULL_SYNC, engine=Engine.compiled, **settings)
+    result["naive"] = [picture(ranks, NAIVE, engine=engine, **settings) for engine in engines]
+    result["fused traffic"] = [traffic(ranks, SILENT[GnSync.fused], engine=engine, **settings) for engine in engines]
     return result
 
 
@@ -108,17 +111,14 @@ def compiled_work(rank):
     """GroupNorm exact: collectives in both graphs."""
     graph.BACKEND = "aot_eager"
     ranks = place(rank, split_batch=False)
-    silent = {"sync_mode": SyncMode.no_sync, "gn_sync": GnSync.exact, "inputs": tiny_inputs(), **REFRESH}
-    pictures_of = {"eager": patch_picture(ranks, **silent)}
-    traffic_of = {"eager": patch_traffic(ranks, **silent)}
-    silent["inputs"] = tiny_inputs()
-    with prepared(ranks, engine=Engine.compiled, parallelism=Parallelism.patch, **silent) as ready:
+    exact = SILENT[GnSync.exact]
+    pictures_of = {"eager": picture(ranks, exact, **REFRESH)}
+    traffic_of = {"eager": traffic(ranks, exact, **REFRESH)}
+    with prepared(ranks, exact, engine=Engine.compiled, **REFRESH) as ready:
         made = graphs()
         pictures_of["compiled"] = list(ready.picture())
         ready.inputs.update(tiny_inputs(seed=8))
-        with ready.traffic.installed():
-            ready.traffic.take()
-            traffic_of["compiled"] = [ready.traffic.take() for _ in ready.picture()]
+        traffic_of["compiled"] = ready.sent()
         return pictures_of, traffic_of, graphs() - made
 
 
@@ -172,29 +172,16 @@ def test_compiled_ranks_make_the_same_picture_send_the_same_bytes_in_fewer_colle
 
 
 @pytest.mark.ranks
-def test_fused_statistics_take_one_collective_a_silent_step(made):
-    """Beside it, a step has the gather of the noise prediction."""
-    assert len(made[0]["fused traffic"]) == len(TIMESTEPS)
-    assert [made[0]["fused traffic"][step].collectives for step in (1, 2, 4)] == [2, 2, 2]
+def test_fused_statistics_take_one_collective_a_silent_step_and_the_bytes_of_distrifusers_layers(made):
+    """Beside it, a step has the gather of the noise prediction.
 
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"sync_mode": SyncMode.corrected_async_gn}, "sync_mode=corrected_async_gn"),
-        ({"sync_mode": SyncMode.no_sync, "groupnorm": GroupNormKind.upstream}, "groupnorm=upstream"),
-        ({"parallelism": Parallelism.tensor}, "tensor parallelism"),
-        ({"sync_mode": SyncMode.no_sync, "make_context": lambda *managers: None}, "block by block"),
-    ],
-)
-def test_a_method_that_cannot_be_compiled_says_what_it_runs_as_and_why(settings, reason):
-    from otil_exp.traffic import TrafficCounter
-    from otil_exp.upstream import build_unet
-
-    place_of_two = place_without_peers(world_size=2)
-    shape = {"warmup_steps": 1, "height": 128, "width": 128, "guidance": True, "traffic": TrafficCounter()}
-    settings = {"parallelism": Parallelism.patch} | settings
-    unet = build_unet(tiny_unet(), place_of_two, engine=Engine.compiled, **settings, **shape)
-    unet.close()
-    assert unet.runs_as.startswith("eager, because")
-    assert reason in unet.runs_as
+    Worked out: each rank hands both peers mean and variance, float32, of every group of every GroupNorm (2 pictures in
+    the batch), and its rows of the prediction.
+    """
+    called, compiled = made[0]["fused traffic"]
+    assert len(compiled) == len(TIMESTEPS)
+    assert [compiled[step].collectives for step in (1, 2, 4)] == [2, 2, 2]
+    statistics = sum(2 * 2 * norm.num_groups * 4 for norm in tiny_unet().modules() if isinstance(norm, nn.GroupNorm))
+    prediction = 2 * 4 * (INPUTS["height"] // 8 // RANKS) * (INPUTS["width"] // 8) * 4
+    assert [compiled[step].bytes_sent for step in (1, 2, 4)] == [(RANKS - 1) * (statistics + prediction)] * 3
+    assert [step.bytes_sent for step in called] == [step.bytes_sent for step in compiled]

@@ -1,9 +1,9 @@
 import torch
 
 from emulated_graph import emulated_graphs
-from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.rank_unet.engine import CudaGraphs
 from otil_exp.rank_unet.inputs import StepInputs
+from otil_exp.traffic import Traffic, TrafficCounter
 
 
 def inputs(value, timestep, batch=2):

@@ -5,12 +5,15 @@ import torch
 from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from otil_exp.choices import Engine, Parallelism, SyncMode
-from otil_exp.exchange import step_kinds
+from otil_exp.choices import Engine
+from otil_exp.methods.geometry import steps_of
+from otil_exp.methods.rooms import step_of
+from otil_exp.methods.whole.rules import REFERENCE
+from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.topology import RankContext, Topology
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream import build_unet
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import MODES, UNGATHERED, cell, layers_in
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,14 +28,21 @@ def on_gpu(inputs):
     return moved | {"added_cond_kwargs": {name: value.cuda() for name, value in inputs["added_cond_kwargs"].items()}}
 
 
-@torch.no_grad()
-def picture(ranks, engine, **settings):
-    """Predictions and traffic of each step."""
-    inputs, traffic = on_gpu(tiny_inputs()), TrafficCounter()
-    shape = {"warmup_steps": 1, "height": 128, "width": 128, "guidance": True}
-    unet = build_unet(tiny_unet().cuda(), ranks, engine=engine, traffic=traffic, **shape, **settings)
+def begun(preset, ranks, engine, traffic):
+    """The UNet of a method at the start of a picture, and the inputs of its steps."""
+    inputs = on_gpu(tiny_inputs())
+    config = cell(preset, ranks, inputs, engine=engine)
+    unet = RankUNet(step_of(config).build(config, ranks, tiny_unet().cuda(), traffic), tuple(inputs["sample"].shape))
     unet.prepare(timestep=0, **inputs)
-    unet.begin(step_kinds(len(TIMESTEPS), 1))
+    unet.begin(steps_of(config))
+    return unet, inputs
+
+
+@torch.no_grad()
+def picture(ranks, engine, preset):
+    """Predictions and traffic of each step."""
+    traffic = TrafficCounter()
+    unet, inputs = begun(preset, ranks, engine, traffic)
     predictions, sent = [], []
     with traffic.installed():
         traffic.take()
@@ -50,8 +60,8 @@ def rank_0_of(world_size):
 
 
 def test_a_replayed_reference_is_the_called_one():
-    called, _ = picture(rank_0_of(1), Engine.eager, parallelism=Parallelism.none)
-    replayed, _ = picture(rank_0_of(1), Engine.cuda_graph, parallelism=Parallelism.none)
+    called, _ = picture(rank_0_of(1), Engine.eager, REFERENCE)
+    replayed, _ = picture(rank_0_of(1), Engine.cuda_graph, REFERENCE)
     for ours, theirs in zip(replayed, called, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
@@ -64,11 +74,10 @@ def _fake_peers():
 
 
 @pytest.mark.usefixtures("_fake_peers")
-@pytest.mark.parametrize("mode", SyncMode)
+@pytest.mark.parametrize("mode", MODES)
 def test_every_kind_of_patch_step_is_captured_with_the_traffic_of_a_call(mode):
-    settings = {"parallelism": Parallelism.patch, "sync_mode": mode}
-    _, called = picture(rank_0_of(2), Engine.eager, **settings)
-    predictions, replayed = picture(rank_0_of(2), Engine.cuda_graph, **settings)
+    _, called = picture(rank_0_of(2), Engine.eager, layers_in(mode))
+    predictions, replayed = picture(rank_0_of(2), Engine.cuda_graph, layers_in(mode))
     assert replayed == called
     assert len({prediction.data_ptr() for prediction in predictions}) == len(TIMESTEPS)
 
@@ -77,12 +86,7 @@ def test_every_kind_of_patch_step_is_captured_with_the_traffic_of_a_call(mode):
 @pytest.mark.usefixtures("_fake_peers")
 def test_a_replayed_step_never_makes_the_host_wait():
     """Torch raises at the first synchronisation; the timestep comes from the CPU, as the scheduler's does."""
-    settings = {"parallelism": Parallelism.patch, "sync_mode": SyncMode.no_sync, "noise_gather": False}
-    inputs, traffic = on_gpu(tiny_inputs()), TrafficCounter()
-    shape = {"warmup_steps": 1, "height": 128, "width": 128, "guidance": True}
-    unet = build_unet(tiny_unet().cuda(), rank_0_of(2), engine=Engine.cuda_graph, traffic=traffic, **shape, **settings)
-    unet.prepare(timestep=0, **inputs)
-    unet.begin(step_kinds(len(TIMESTEPS), 1))
+    unet, inputs = begun(UNGATHERED, rank_0_of(2), Engine.cuda_graph, TrafficCounter())
     torch.cuda.set_sync_debug_mode("error")
     try:
         for t in TIMESTEPS:

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from diffusers import AutoencoderKL
-from places import place
-from sliced_layers import exchanging_layers
 
-from otil_exp.traffic import TrafficCounter
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
+from otil_exp.traffic import TrafficCounter
+from places import place
 from ranks import run_ranks
+from sliced_layers import exchanging_layers
 
 pytestmark = pytest.mark.ranks
 

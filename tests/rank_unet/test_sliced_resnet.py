@@ -3,13 +3,13 @@
 import pytest
 import torch
 from diffusers.models.resnet import ResnetBlock2D
-from places import place
 
 from otil_exp.choices import GnSync
 from otil_exp.rank_unet.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.rank_unet.sliced.resnet import SlicedResnet
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import silent_copy
+from places import place
 from ranks import run_ranks
 
 pytestmark = pytest.mark.ranks

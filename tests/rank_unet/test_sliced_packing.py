@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from places import place
 
 from otil_exp.rank_unet.sliced.packing import packed, unpacked
 from otil_exp.rank_unet.sliced.slices import Slices
+from places import place
 from ranks import run_ranks
 
 WIDE = [(torch.float32, dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)]
