@@ -24,9 +24,9 @@ from otil_exp.schema import register_schema
 from pipelines import Result
 from ranks import run_ranks
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 
-PROMPT, STEPS = "a red circle", 4
+PROMPT, STEPS = "a red circle", 3
 
 TOPOLOGIES = {"2gpu_nosplit": 2, "4gpu_nosplit": 4, "4gpu_split": 2, "8gpu_split": 4}
 """Name -> slices; 64 rows each, which are one row of the lowest level."""
@@ -35,26 +35,27 @@ EXACT = ("full_sync", "tensor")
 OTHERS = (
     *("naive_patch", "distrifusion", "guide", "otil", "balanced", "tensor_stale", "otil_context"),
     *("balanced codec=residual", "otil_context codec=int8 preset.context.halos=all", "otil preset.gn_sync=fused"),
-    *("naive_patch preset.split_scheme=alternate width=256", "distrifusion preset.sync_mode=sync_gn"),
 )
-COMPILABLE = ("full_sync", "guide", "otil", "otil preset.gn_sync=fused", "balanced", "naive_patch")
+COMPILABLE = ("full_sync", "otil", "otil preset.gn_sync=fused", "balanced", "naive_patch")
 
 CELLS = {
-    "2gpu_nosplit": EXACT,
-    "4gpu_nosplit": (*EXACT, *OTHERS),
-    "4gpu_split": (*EXACT, *COMPILABLE[1:], *(f"{preset} engine=compiled" for preset in COMPILABLE)),
+    "2gpu_nosplit": (*EXACT, *OTHERS, *(f"{preset} engine=compiled" for preset in COMPILABLE)),
+    "4gpu_nosplit": (*EXACT, "otil", "otil_context"),
+    "4gpu_split": (*EXACT, "guide"),
     "8gpu_split": EXACT,
 }
-"""What is run on each topology, for both kinds of model; ranks start once a topology."""
+"""What is run on each topology."""
 
-Made = Callable[[str], dict[tuple[str, str], list[Result]]]
+NEAR = [(topology, words) for topology, cells in CELLS.items() for words in cells if words in OTHERS]
+
+Made = Callable[[str, str], dict[str, list[Result]]]
 
 
 def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentConfig:
     """The effective config of `preset=words` on a tiny model that lies in the folder."""
     register_schema()
     where = (f"output_dir={folder}", "device=cpu", f"topology={topology}", "k=quarter", *tiny_sd.words(kind, folder))
-    size = (f"height={64 * TOPOLOGIES[topology]}", "width=64", f"num_inference_steps={STEPS}", "warmup_steps=1")
+    size = (f"height={64 * TOPOLOGIES[topology]}", "width=64", f"num_inference_steps={STEPS}", "warmup_steps=0")
     overrides = [*where, *size, "refresh.period=0", "engine.sliced_decode=true", *f"preset={words}".split()]
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return prepare(compose("config", overrides)).effective
@@ -75,18 +76,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Made:
-    """made(topology)[kind, words]: what each rank holds in the end."""
+    """made(kind, topology)[words]: what each rank holds in the end; ranks start once for all cells of a topology."""
 
     @cache
-    def of(topology: str) -> dict[tuple[str, str], list[Result]]:
-        names = [(kind, words) for kind in tiny_sd.KINDS for words in CELLS[topology]]
-        configs = [config_of(folder, kind, topology, words) for kind, words in names]
+    def of(kind: str, topology: str) -> dict[str, list[Result]] | Exception:
+        configs = [config_of(folder, kind, topology, words) for words in CELLS[topology]]
         world = configs[0].topology.world_size
         place = (world, configs[0].topology.split_batch)
-        by_rank = run_ranks(world, on_rank, pipelines._free_port(), place, configs, PROMPT, 0, True, timeout=280)
-        return dict(zip(names, ([*results] for results in zip(*by_rank, strict=True)), strict=True))
+        try:
+            by_rank = run_ranks(world, on_rank, pipelines._free_port(), place, configs, PROMPT, 0, True, timeout=600)
+        except Exception as error:  # kept, so that it is not met anew by every test
+            return error
+        return dict(zip(CELLS[topology], ([*results] for results in zip(*by_rank, strict=True)), strict=True))
 
-    return of
+    def results(kind: str, topology: str) -> dict[str, list[Result]]:
+        found = of(kind, topology)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return results
 
 
 @dataclass
@@ -98,10 +107,10 @@ class OneProcess:
 
 
 @cache
-def one_process(kind: str, height: int, width: int = 64) -> OneProcess:
+def one_process(kind: str, height: int) -> OneProcess:
     pipeline = tiny_sd.tiny_pipeline(kind)
     pipeline.set_progress_bar_config(disable=True)
-    settings = {"height": height, "width": width, "num_inference_steps": STEPS, "guidance_scale": 7.5}
+    settings = {"height": height, "width": 64, "num_inference_steps": STEPS, "guidance_scale": 7.5}
     latents = pipeline(PROMPT, generator=torch.Generator().manual_seed(0), output_type="latent", **settings).images
     with torch.no_grad():
         picture = pipeline.vae.decode(latents / pipeline.vae.config.scaling_factor).sample[0]
@@ -113,16 +122,18 @@ def one_process(kind: str, height: int, width: int = 64) -> OneProcess:
 def test_full_sync_and_tensor_are_one_process(made: Made, kind: str, topology: str) -> None:
     alone = one_process(kind, 64 * TOPOLOGIES[topology])
     for words in EXACT:
-        for result in made(topology)[kind, words]:
+        for result in made(kind, topology)[words]:
             assert (result.latents - alone.latents).abs().max() <= 1e-4, words
             assert abs(result.image - alone.image).max() <= 1e-4, words
 
 
 @pytest.mark.parametrize("kind", tiny_sd.KINDS)
-@pytest.mark.parametrize("words", OTHERS)
-def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(made: Made, kind: str, words: str) -> None:
-    alone = one_process(kind, 256, 256 if "width=256" in words else 64)
-    results = made("4gpu_nosplit")[kind, words]
+@pytest.mark.parametrize(("topology", "words"), NEAR)
+def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(
+    made: Made, kind: str, topology: str, words: str
+) -> None:
+    alone = one_process(kind, 64 * TOPOLOGIES[topology])
+    results = made(kind, topology)[words]
     first = results[0].latents
     assert all(torch.equal(result.latents, first) for result in results[1:])
     off_by = (first - alone.latents).square().mean().sqrt() / alone.latents.std()
@@ -134,9 +145,9 @@ def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(mad
 @pytest.mark.parametrize("words", COMPILABLE)
 def test_compiled_layers_give_what_distrifusers_give(made: Made, folder: Path, kind: str, words: str) -> None:
     compiled = f"{words} engine=compiled"
-    assert config_of(folder, kind, "4gpu_split", compiled).engine.name is Engine.compiled
-    results = made("4gpu_split")
-    for one, other in zip(results[kind, compiled], results[kind, words], strict=True):
+    assert config_of(folder, kind, "2gpu_nosplit", compiled).engine.name is Engine.compiled
+    results = made(kind, "2gpu_nosplit")
+    for one, other in zip(results[compiled], results[words], strict=True):
         assert (one.latents - other.latents).abs().max() <= 1e-4
 
 
