@@ -1,11 +1,12 @@
 """Stable Diffusion 1.5 at 512 x 512 and 2.1 at 768 x 768 with random weights: what a step and a picture take.
 
-    python -m benchmarks.sd_models OUT [--small] [--parts one_gpu,two_gpus]
+    python -m benchmarks.sd_models OUT [--small] [--parts one_gpu,two_gpus] [--minutes 9.5]
 
 one_gpu: rank 0 of 4 ranks with the batch split, peers played by torch's fake process group: compute alone. two_gpus,
 where there are two: mode=benchmark of two ranks, the batch not split, and of one. Each figure is a line of
-OUT/figures.jsonl, OUT/table.md the tables of all of them; a figure that is there is not measured again. --small: small
-networks and pictures, on the CPU where there is no GPU, to try the script.
+OUT/figures.jsonl, OUT/table.md the tables of all of them. A figure that is there is not measured again, so that another
+call goes on where --minutes ended this one. --small: small networks and pictures, on the CPU where there is no GPU, to
+try the script.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ ENGINES = ("cuda_graph", "compiled") if GPU else ("eager", "compiled")
 COMPILABLE = ("reference", "guide", "otil")
 """distrifuser's other layers are replayed as CUDA graphs whatever is asked for (Method.obstacle)."""
 
+SHORTEST_S = 45
+"""Less time than this is not begun a case in."""
+
 PARTS = {"one_gpu": "4gpu_split", "two_gpus": "2gpu_nosplit"}
 """Part -> topology."""
 
@@ -78,12 +82,12 @@ def main() -> int:
         print(json.dumps(MEASURES[options.case.part](options.case, options.out, options.small)))
         return 0
     figures = _figures(options.out)
-    failed = 0
-    for case in cases(options.parts):
-        if any(asdict(case).items() <= figure.items() for figure in figures):
-            continue
+    left = [case for case in cases(options.parts) if not any(asdict(case).items() <= one.items() for one in figures)]
+    failed, end = 0, time.monotonic() + 60 * options.minutes
+    while left and end - time.monotonic() > SHORTEST_S:
+        case = left.pop(0)
         try:
-            figure = asdict(case) | _in_process(case, options.out, options.small)
+            figure = asdict(case) | _in_process(case, options.out, options.small, end - time.monotonic())
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             traceback.print_exc()
             failed += 1
@@ -93,8 +97,8 @@ def main() -> int:
         with (options.out / "figures.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(figure) + "\n")
         (options.out / "table.md").write_text("\n".join(tables(figures)) + "\n", encoding="utf-8")
-    print(*tables(figures), f"{failed} cases failed", sep="\n")
-    return 1 if failed else 0
+    print(*tables(figures), f"{failed} cases failed, {len(left)} are left for another call", sep="\n")
+    return 1 if failed or left else 0
 
 
 def rank_alone(case: Case, out: Path, small: bool) -> dict[str, Any]:
@@ -229,10 +233,11 @@ def _figures(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def _in_process(case: Case, out: Path, small: bool) -> dict[str, Any]:
+def _in_process(case: Case, out: Path, small: bool, seconds: float) -> dict[str, Any]:
     """A case in a process of its own: one process group, and memory that no other case left behind."""
     command = [sys.executable, "-m", "benchmarks.sd_models", str(out), "--case", json.dumps(asdict(case))]
-    done = subprocess.run([*command, *["--small"] * small], check=True, stdout=subprocess.PIPE, text=True, timeout=600)
+    command += ["--small"] * small
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=seconds)
     figure: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figure
 
@@ -244,6 +249,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="folder of the figures")
     parser.add_argument("--small", action="store_true", help="small networks, to try the script")
     parser.add_argument("--parts", default=None, help=f"some of {','.join(PARTS)}; default: all this machine can do")
+    parser.add_argument("--minutes", type=float, default=60, help="after these no case is begun; default 60")
     parser.add_argument("--case", type=lambda text: Case(**json.loads(text)), help=argparse.SUPPRESS)
     options = parser.parse_args()
     enough = torch.cuda.device_count() >= 2 or (options.small and not GPU)
