@@ -154,6 +154,9 @@ class MetricsConfig:
     perceptual: str | None = None
     """Perceptual distance to the reference picture: lpips_alex (LPIPS), effnet_lite0_5stage (ships), or null."""
 
+    paired: list[str] = field(default_factory=list)
+    """Further scores against the reference picture, by name: psnr, ssim, lpips_alex, effnet_lite0_5stage."""
+
     seams: bool = False
     """Seam statistics at the boundaries of the slices, alone and against the reference picture."""
 
