@@ -83,7 +83,7 @@ def picture(config: ExperimentConfig) -> dict[str, Any]:
     ranks = rank_0(topology_of(config), device)
     start = time.perf_counter()
     with build_pipeline(config, ranks) as pipeline:
-        found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.unet.runs_as}
+        found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.runs_as}
         pipeline("a cat", 0)
         graphs = _graphs()
         found |= denoising(pipeline)

@@ -12,10 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
-from otil_exp.choices import DeviceKind
+from otil_exp.choices import DeviceKind, Mode
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import is_reference, topology_of
-from otil_exp.metrics.picture import check_weights
+from otil_exp.metrics.checks import check_ground_truth, check_scorable, check_weights
+from otil_exp.models.architecture import check_architecture
 from otil_exp.models.files import check_model
 from otil_exp.prompts import load_prompts
 from otil_exp.run_folder.cell import Cell
@@ -38,8 +39,12 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
     check_weights(config.metrics)
+    check_ground_truth(config.metrics)
     check_model(config.model)
+    check_architecture(config.model)
     prompts = load_prompts(config.prompts, config.seed)
+    if config.mode is Mode.generate:
+        check_scorable(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)
     what = effective(config)
     grid = Path(config.output_dir).expanduser().absolute() / config.name
     make_writable(grid, "output_dir")

@@ -64,9 +64,9 @@ def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path
     Raises QueueError while slurmctld does not answer.
     """
     ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    references, left = References(), list[Member]()
+    found, left = References(), list[Member]()
     for member in members:
-        (submission.done if settled(member.cell, references) else left).append(member)
+        (submission.done if settled(member.cell, found) else left).append(member)
     submission.under_way.extend(ledger.under_way(left))
     known = {id(member) for job in submission.under_way for member in job.members}
     left = [member for member in left if id(member) not in known]
