@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from math import inf
 
 from otil_exp.cell import Cell
 from otil_exp.launch import RankFailure, launch
@@ -30,13 +32,17 @@ class Job:
     step: Step | None = None
     """The ranks become a step of the Slurm allocation that this process is in."""
 
+    wait_s: float = inf
+    """Seconds that other processes may go on with cells of this job before those count as failed. Ranks that others
+    started do not wait: their peers would wait in a collective."""
+
     def run(self, cells: Sequence[Cell], failures: dict[str, str]) -> None:
         """Run cells of one topology, device and collective time-out; failures gets why cells failed, by run folder.
 
         A failure ends the ranks of a job: fresh ones take over what comes after the cell that failed.
         """
         with ExitStack() as locks:
-            left = [cell for cell in cells if self._is_left(cell, locks, failures)]
+            left = [cell for cell in self._locked(cells, locks, failures) if self._is_left(cell, failures)]
             while left:
                 for cell in left:
                     self.say(f"{cell.label}: {cell.folder.path}")
@@ -51,11 +57,21 @@ class Job:
                     _note(failed, failure)
                     left = left[left.index(failed) + 1 :]
 
-    def _is_left(self, cell: Cell, locks: ExitStack, failures: dict[str, str]) -> bool:
+    def _locked(self, cells: Sequence[Cell], locks: ExitStack, failures: dict[str, str]) -> list[Cell]:
+        """The cells that no other process runs (any longer): those are ours while `locks` is open."""
+        if not self.main:
+            return list(cells)
+        deadline = time.monotonic() + (0 if self.hosted else self.wait_s)
+        for cell in sorted(cells, key=lambda cell: cell.folder.path):  # in one order: none waits in a circle
+            try:
+                locks.enter_context(cell.folder.locked(deadline - time.monotonic(), self.say))
+            except ValueError as error:
+                failures[str(cell.folder.path)] = str(error)
+        return [cell for cell in cells if str(cell.folder.path) not in failures]
+
+    def _is_left(self, cell: Cell, failures: dict[str, str]) -> bool:
         """Whether a cell is to be run; a finished one gets the scores that are asked for now."""
         try:
-            if self.main:
-                locks.enter_context(cell.folder.locked())
             if not cell.folder.finished:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")

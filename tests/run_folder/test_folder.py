@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_record_that_was_cut_names_the_file_and_what_to_do(tmp_path: Path) -> 
 
 def test_a_second_process_is_refused_while_a_cell_runs(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    busy = pytest.raises(ValueError, match="being run by another process")
+    busy = pytest.raises(ValueError, match=rf"being run by process {os.getpid()} on ")
     with folder.locked(), busy, RunFolder(tmp_path).locked():
         raise AssertionError
     with folder.locked():

@@ -105,7 +105,7 @@ def runs(root: Path, name: str = "t") -> dict[str, RunFolder]:
 def job_of(root: Path, folder: RunFolder, name: str = "t") -> str:
     """Number of the job that a grid's ledger has for a run folder."""
     entries = json.loads((root / name / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
-    return str(entries[folder.path.name][0])
+    return str(entries[folder.path.name]["job"])
 
 
 def pictures(folder: RunFolder) -> dict[str, bytes]:

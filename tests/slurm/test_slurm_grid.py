@@ -86,9 +86,10 @@ def test_real_accounts_know_how_a_job_ended(
     """sacct over slurmdbd, which is asked once squeue has forgotten a job."""
     job = last_job(sweep[1])
     monkeypatch.setenv("SLURM_CONF", cluster.conf)
-    assert queue.states([job]) == {job: "COMPLETED"}
-    until(lambda: queue._sacct([job]).get(job) == "COMPLETED", "sacct")
-    assert queue.states(["999999"]) == {"999999": queue.GONE}
+    assert queue.standings([job])[job].state == "COMPLETED"
+    until(lambda: job in (found := queue._sacct([job])) and found[job].state == "COMPLETED", "sacct")
+    assert queue._sacct([job])[job].nodes in ("n1", "n2")
+    assert queue.standings(["999999"])["999999"].state == queue.GONE
 
 
 HELD = ("+hydra.launcher.additional_parameters={hold: true}", "preset=otil", "topology=2gpu_nosplit", "name=t")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 
 import yaml
 from PIL import Image
+
+from otil_exp.run_folder.lock import BusyError, held
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,23 @@ class RunFolder:
         return self.path / "logs"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from running this cell meanwhile. Raises ValueError if one does."""
+    def locked(self, wait_s: float = 0.0, say: Callable[[str], object] = lambda words: None) -> Iterator[None]:
+        """Keep other processes from running this cell meanwhile.
+
+        wait_s: how long one that does is waited for; say: is told of it. Raises ValueError if it still does then.
+        """
         make_writable(self.path, "output_dir")
-        with (self.path / ".lock").open("a+") as lock:
+        with ExitStack() as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ValueError(f"{self.path} is being run by another process: wait for it, or stop it") from error
+                lock.enter_context(
+                    held(
+                        self.path / ".lock",
+                        wait_s,
+                        lambda holder: say(f"{self.path} is being run by {holder}: waiting for it"),
+                    )
+                )
+            except BusyError as holder:
+                raise ValueError(f"{self.path} is being run by {holder}: wait for it, or stop it") from holder
             yield
 
     @property

@@ -31,6 +31,11 @@ UNTIL_KILLED_S = 600.0
 """Seconds to wait for SIGKILL after SIGTERM. A job that ends by itself then is not requeued after a preemption."""
 
 
+OTHERS_S = 120.0
+"""Seconds that another job may go on with our cells: one whose node failed holds their locks for a while on some file
+systems, and waiting longer would waste this job's GPUs."""
+
+
 class Warned(SystemExit):
     """USR2: the time limit is near, or another job preempts this one."""
 
@@ -82,7 +87,7 @@ class Allocation:
             cpus_per_task=self.resources.cpus_per_task,
             folder=submitit.JobEnvironment().paths.folder / "ranks",
         )
-        return Job(say=lambda words: print(words, flush=True), step=step)
+        return Job(say=lambda words: print(words, flush=True), step=step, wait_s=OTHERS_S)
 
     def _check_gpus(self) -> None:
         kind, needed = self.cells[0].effective.device.kind, self.resources.gpus_per_node

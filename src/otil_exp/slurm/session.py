@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from otil_exp.grid import Member
 from otil_exp.report.table import summary
+from otil_exp.slurm.interrupts import ends_raise
+from otil_exp.slurm.ledger import Ledger
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, is_reference, submit
-from otil_exp.slurm.watch import wait_for
+from otil_exp.slurm.submit import Submission, submit
+from otil_exp.slurm.watch import Watch
 
 
 def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, console: Console) -> str | None:
     """Run a checked grid; returns what is wrong, in the words for the user, or None."""
     submission, failures = Submission(), dict[str, str]()
+    ledger = Ledger(grid_folder.absolute())
+    say = partial(console.print, markup=False, highlight=False)
     try:
-        submit(members, settings, grid_folder.absolute(), submission)
-        failures |= submission.refused
-        _announce(submission, members, console)
-        if settings.wait:
-            wait_for(submission.jobs, console, settings, failures)
+        with ends_raise():
+            submit(members, settings, ledger, submission, say)
+            failures |= submission.refused
+            _announce(submission, members, console)
+            if settings.wait:
+                Watch(console, settings, failures).wait_for(submission.jobs)
     except QueueError as error:
         if not submission.jobs:
             return f"nothing was submitted: Slurm does not answer ({error})"
         return f"Slurm does not answer ({error}); the jobs go on, and the same command waits for them again"
+    except ValueError as error:
+        return str(error)
     except KeyboardInterrupt:
         _verdict(members, failures, console)
         return _interrupted(submission, settings)
@@ -64,7 +72,7 @@ def _announce(submission: Submission, members: Sequence[Member], console: Consol
     for member in members:
         if (words := submission.refused.get(str(member.cell.folder.path))) is not None:
             console.print(f"{member.title}: {words}", style="red", markup=False, highlight=False)
-            if is_reference(member):
+            if member.cell.folder.is_reference:
                 console.print("  others that are compared with it run without: type the command again once it is done")
 
 

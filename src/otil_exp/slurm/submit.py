@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
 
 from submitit.core.utils import FailedJobError
 
@@ -15,7 +14,8 @@ from otil_exp.grid import Member, packed
 from otil_exp.run.provenance import now
 from otil_exp.slurm.allocation import Allocation
 from otil_exp.slurm.interrupts import undisturbed
-from otil_exp.slurm.queue import UNDER_WAY, states
+from otil_exp.slurm.ledger import Entry, Ledger
+from otil_exp.slurm.queue import QueueError, Standing, cluster_name, standings
 from otil_exp.slurm.resources import Resources, resources_of
 from otil_exp.slurm.script import executor_for
 from otil_exp.slurm.settings import SlurmSettings
@@ -54,73 +54,74 @@ class Submission:
         return [*self.under_way, *self.submitted]
 
 
-def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, submission: Submission) -> None:
+@dataclass(frozen=True)
+class Array:
+    """Packs of equal resources that are submitted at once."""
+
+    resources: Resources
+    packs: list[list[Member]]
+
+
+def submit(
+    members: Sequence[Member],
+    settings: SlurmSettings,
+    ledger: Ledger,
+    submission: Submission,
+    say: Callable[[str], object],
+) -> None:
     """Put a checked grid into the queue: what is done stays out, and so does what is in the queue already.
 
-    submission: gets to know of every array as soon as Slurm has it, so that Ctrl-C between two loses none.
-    Raises QueueError while slurmctld does not answer.
+    submission: gets to know of every array as soon as Slurm has it, so that Ctrl-C between two loses none; say: is told
+    where another command is at it, which is waited for.
+    Raises QueueError while slurmctld does not answer, ValueError for a ledger that cannot be read or locked.
     """
-    ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    submission.done.extend(member for member in members if member.cell.settled)
-    left = [member for member in members if not member.cell.settled]
-    submission.under_way.extend(ledger.under_way(left))
-    known = {id(member) for job in submission.under_way for member in job.members}
-    left = [member for member in left if id(member) not in known]
-    references = [member for member in left if is_reference(member)]
-    others = [member for member in left if not is_reference(member)]
-    _submit_arrays(references, settings, [], submission, ledger)
-    waited_for = [job.job_id for job in submission.jobs if any(map(is_reference, job.members))]
-    _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
+    with ledger.locked(say):
+        left = _sort_out(members, ledger, submission)
+        references = [member for member in left if member.cell.folder.is_reference]
+        others = [member for member in left if not member.cell.folder.is_reference]
+        _submit_arrays(references, settings, [], submission, ledger)
+        waited_for = [
+            job.job_id for job in submission.jobs if any(member.cell.folder.is_reference for member in job.members)
+        ]
+        _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
 
 
-class Ledger:
-    """Which job runs which cell: a file of the grid, so that a command typed twice does not submit twice."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._entries: dict[str, list[str]] = {}
-        if path.exists():
-            self._entries = json.loads(path.read_text(encoding="utf-8"))
-
-    def under_way(self, members: Sequence[Member]) -> list[Submitted]:
-        """Jobs that are in the queue for some of these cells."""
-        noted = {member.cell.folder.path.name: member for member in members}
-        noted = {name: member for name, member in noted.items() if name in self._entries}
-        alive = states(self._entries[name][0] for name in noted)
-        jobs: dict[tuple[str, str], list[Member]] = {}
-        for name, member in noted.items():
-            job_id, since = self._entries[name]
-            if alive[job_id] in UNDER_WAY:
-                jobs.setdefault((job_id, since), []).append(member)
-        return [Submitted(job_id, its, since) for (job_id, since), its in jobs.items()]
-
-    def add(self, jobs: Sequence[Submitted]) -> None:
-        for job in jobs:
-            for member in job.members:
-                self._entries[member.cell.folder.path.name] = [job.job_id, job.since]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self._path.with_suffix(".part")
-        beside.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self._path)
+def arrays_of(members: Sequence[Member], settings: SlurmSettings) -> list[Array]:
+    """The arrays that cells become: one for all packs of equal resources, up to LARGEST_ARRAY jobs each."""
+    packs = [(_resources(pack[0], settings), pack) for pack in packed(members, settings.pack)]
+    arrays = []
+    for resources, group in groupby(sorted(packs, key=lambda item: str(item[0])), key=lambda item: item[0]):
+        alike = [pack for _, pack in group]
+        arrays += [
+            Array(resources, alike[start : start + LARGEST_ARRAY]) for start in range(0, len(alike), LARGEST_ARRAY)
+        ]
+    return arrays
 
 
-def is_reference(member: Member) -> bool:
-    """Whether others are compared with this cell."""
-    return member.cell.effective.preset.name == "reference"
+def _sort_out(members: Sequence[Member], ledger: Ledger, submission: Submission) -> list[Member]:
+    """The cells that are to be submitted; `submission` gets the others."""
+    settled = {id(member) for member in members if member.cell.settled}
+    submission.done.extend(member for member in members if id(member) in settled)
+    left = {member.cell.folder.path.name: member for member in members if id(member) not in settled}
+    jobs: dict[tuple[str, str], list[Member]] = {}
+    for name, (entry, _) in ledger.in_queue(left).items():
+        jobs.setdefault((entry.job, entry.submitted), []).append(left.pop(name))
+    submission.under_way.extend(Submitted(job, its, since) for (job, since), its in jobs.items())
+    return list(left.values())
 
 
 def _submit_arrays(
     members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission, ledger: Ledger
-) -> None:
-    """One array for all packs of equal resources; after: jobs that must have ended, however they did."""
-    packs = [(_resources(pack[0], settings), pack) for pack in packed(members, settings.pack)]
-    for resources, group in groupby(sorted(packs, key=lambda item: str(item[0])), key=lambda item: item[0]):
-        alike = [pack for _, pack in group]
-        for start in range(0, len(alike), LARGEST_ARRAY):
-            with undisturbed():
-                jobs = _submit_array(alike[start : start + LARGEST_ARRAY], resources, settings, after, submission)
-                submission.submitted.extend(jobs)
-                ledger.add(jobs)
+) -> list[Submitted]:
+    """Submit cells; after: jobs that must have ended, however they did."""
+    submitted = []
+    for array in arrays_of(members, settings):
+        with undisturbed():
+            jobs = _submit_array(array, settings, after, submission)
+            submission.submitted.extend(jobs)
+            ledger.add(_entries(jobs))
+        submitted += jobs
+    return submitted
 
 
 def _resources(member: Member, settings: SlurmSettings) -> Resources:
@@ -129,24 +130,18 @@ def _resources(member: Member, settings: SlurmSettings) -> Resources:
     return replace(resources, nodes=1, tasks_per_node=1) if member.cell.folder.finished else resources
 
 
-def _submit_array(
-    packs: list[list[Member]],
-    resources: Resources,
-    settings: SlurmSettings,
-    after: list[str],
-    submission: Submission,
-) -> list[Submitted]:
+def _submit_array(array: Array, settings: SlurmSettings, after: list[str], submission: Submission) -> list[Submitted]:
     """Submit one array; none, with Slurm's words in `submission`, where Slurm refuses it."""
-    executor = executor_for(resources, settings, after)
+    executor = executor_for(array.resources, settings, after)
     allocations = [
         Allocation(
             cells=[member.cell for member in pack],
-            resources=resources,
+            resources=array.resources,
             timeout_min=settings.timeout_min,
             signal_delay_s=settings.signal_delay_s,
             max_requeues=settings.max_num_timeout,
         )
-        for pack in packs
+        for pack in array.packs
     ]
     since = now()
     try:
@@ -154,8 +149,27 @@ def _submit_array(
             jobs = [executor.submit(allocation) for allocation in allocations]
     except FailedJobError as error:
         words = " ".join(re.findall(r"sbatch: error: (.*)", str(error))) or str(error)
-        for pack in packs:
+        for pack in array.packs:
             for member in pack:
                 submission.refused[str(member.cell.folder.path)] = f"Slurm did not take the job: {words}"
         return []
-    return [Submitted(job.job_id, pack, since) for job, pack in zip(jobs, packs, strict=True)]
+    return [Submitted(job.job_id, pack, since) for job, pack in zip(jobs, array.packs, strict=True)]
+
+
+def _entries(jobs: Sequence[Submitted]) -> dict[str, Entry]:
+    """What the ledger notes of jobs that Slurm has just taken, by run folder."""
+    found: dict[str, Standing] = {}
+    cluster = ""
+    with suppress(QueueError):  # it has them, even where it cannot say more of them now
+        found, cluster = standings(job.job_id for job in jobs), cluster_name()
+    return {
+        member.cell.folder.path.name: Entry(
+            job=job.job_id,
+            cluster=cluster,
+            submitted=job.since,
+            script=found.get(job.job_id, Standing()).script,
+            title=member.names[0],
+        )
+        for job in jobs
+        for member in job.members
+    }
