@@ -92,6 +92,35 @@ def test_a_preempted_job_whose_launcher_was_killed_is_finished_and_found(
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in folder.images.iterdir()}.items()
 
 
+def test_a_job_that_is_told_of_its_end_before_it_listens_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = cluster.start(
+        "preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", "name=t", faults=f"late:{started}"
+    )
+    until(started.exists, "the job to start")
+    [job] = {line.split()[0] for line in cluster.queue() if line.endswith(" RUNNING t")}
+    cluster.ask("scancel", "--signal=USR2", "--batch", job)
+    status, said = ended(command)
+    assert status == 0, said
+    assert "Restarts=1" in cluster.ask("scontrol", "show", "job", job)
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done"
+
+
+def test_a_job_that_may_not_be_requeued_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    command = cluster.start(
+        "preset=reference", f"output_dir={tmp_path}", "name=t", "+hydra.launcher.additional_parameters.no_requeue=true",
+        faults="reference:0:slow",
+    )  # fmt: skip
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    cluster.ask("scancel", "--signal=USR2", "--batch", job_of(tmp_path, *runs(tmp_path).values()))
+    status, said = ended(command)
+    assert status == 1
+    assert "Slurm does not take it back into the queue" in said
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "preempted"
+
+
 def test_a_full_disk_is_named_and_costs_nothing_that_is_finished(cluster: Cluster, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

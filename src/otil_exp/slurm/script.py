@@ -35,10 +35,11 @@ PASSED = {field.name for field in fields(SlurmQueueConf)} - _FOLLOWS
 def executor_for(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
     """What submits jobs of these resources; after: jobs that must have ended before, however they did."""
     # The batch shell becomes our process: Slurm then tells it, and not a shell in front of it, of the job's end.
-    executor = submitit.AutoExecutor(
-        folder=settings.submitit_folder, cluster="slurm", slurm_python=f"exec {shlex.quote(sys.executable)}"
-    )
+    python = f"exec {shlex.quote(sys.executable)} -m otil_exp.slurm.batch"
+    executor = submitit.AutoExecutor(folder=settings.submitit_folder, cluster="slurm", slurm_python=python)
     passed = {name: value for name in sorted(PASSED) if (value := getattr(settings, name)) is not None}
+    # A signal before that must not end the job: Slurm requeues what it preempts, or kills it in the end.
+    passed["setup"] = ["trap '' USR2 TERM", *(settings.setup or [])]
     common = set(OmegaConf.structured(BaseQueueConf).keys())
     parameters: dict[str, Any] = {key if key in common else f"slurm_{key}": value for key, value in passed.items()}
     executor.update_parameters(
