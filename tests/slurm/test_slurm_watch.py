@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -41,12 +41,13 @@ def standing(state: str, reason: str = "") -> Callable[[Iterable[str]], dict[str
 def wait(member: Member, tmp_path: Path) -> tuple[dict[str, str], str]:
     console = Console(file=StringIO(), width=500)
     failures: dict[str, str] = {}
-    Watch(console, settings(tmp_path), failures).wait_for([Submitted("7", [member], "2026-01-01T00:00:00+00:00")])
+    job = Submitted("7", [member], "2026-01-01T00:00:00+00:00")
+    Watch(console, settings(tmp_path), failures, lambda members, nodes: []).wait_for([job])
     assert isinstance(console.file, StringIO)
     return failures, console.file.getvalue()
 
 
-@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "GONE"])
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "CANCELLED", "GONE"])
 def test_a_job_that_slurm_ended_is_a_failure_that_can_go_on(
     member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
@@ -154,6 +155,49 @@ def test_off_a_terminal_a_line_says_now_and_then_how_far_it_is(
     answers = iter(["PENDING"] * 3 + ["CANCELLED"])
     monkeypatch.setattr(watch, "REPORT_S", 0.0)
     assert wait(member, tmp_path)[1].count(line) == 3
+
+
+def test_cells_of_a_node_that_failed_start_again_elsewhere_so_often_and_no_more(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Job 7 ended with node a, 8 with b; 9 fails for good: hydra.launcher.max_node_failures=2."""
+    nodes = {"7": "a", "8": "b", "9": "c"}
+    again: list[tuple[str, list[str]]] = []
+
+    def submit_again(members: Sequence[Member], exclude: Sequence[str]) -> list[Submitted]:
+        again.append((str(7 + len(again) + 1), list(exclude)))
+        return [Submitted(again[-1][0], list(members), "2026-01-01T00:00:00+00:00")]
+
+    monkeypatch.setattr(
+        watch, "standings", lambda jobs: {job: Standing(state="NODE_FAIL", nodes=nodes[job]) for job in jobs}
+    )
+    monkeypatch.setattr(watch, "unhealthy", lambda nodes: [])  # they are back already
+    failures: dict[str, str] = {}
+    job = Submitted("7", [member], "2026-01-01T00:00:00+00:00")
+    Watch(Console(file=StringIO()), settings(tmp_path), failures, submit_again).wait_for([job])
+    assert again == [("8", ["a"]), ("9", ["a", "b"])]
+    [why] = failures.values()
+    assert why.startswith("job 9 ended as NODE_FAIL")
+
+
+def test_a_job_that_slurm_put_back_keeps_away_from_the_node_that_failed(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran on n[1-2] and pends; of these n2 is down. A preempted one, later, keeps all nodes."""
+    looks = iter([("RUNNING", "n[1-2]"), ("PENDING", ""), ("RUNNING", "n1"), ("PENDING", ""), ("CANCELLED", "")])
+    down = iter([["n2"], []])
+    excluded: list[tuple[str, str]] = []
+
+    def answer(jobs: Iterable[str]) -> dict[str, Standing]:
+        state, nodes = next(looks)
+        return {job: Standing(state=state, nodes=nodes) for job in jobs}
+
+    monkeypatch.setattr(watch, "standings", answer)
+    monkeypatch.setattr(watch, "unhealthy", lambda nodes: next(down))
+    monkeypatch.setattr(watch, "exclude", lambda job, nodes: excluded.append((job, nodes)))
+    said = wait(member, tmp_path)[1]
+    assert excluded == [("7", "n2")]
+    assert "job 7 is back in the queue, and keeps away from n2" in said
 
 
 def test_ctrl_c_waits_until_what_was_submitted_is_noted(capfd: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,7 @@ class SlurmLauncher(Launcher):
         from rich.console import Console
 
         from otil_exp.grid import check_grid
+        from otil_exp.slurm.dry_run import describe
         from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
 
@@ -60,6 +61,9 @@ class SlurmLauncher(Launcher):
             sys.exit(str(error))
         console = Console(soft_wrap=True)  # a sentence is one line, also in a file
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
+        if self.settings.dry_run:
+            describe(members, self.settings, Path(members[0].cell.folder.path).parents[1], console)
+            return []
         if self.config.hydra.callbacks:
             console.print("hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm")
         with env_override(self.config.hydra.job.env_set):  # sbatch hands its own environment to the jobs

@@ -27,8 +27,8 @@ def undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # what waited arrives here
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number in dict.fromkeys(came):
-        signal.raise_signal(number)
+    for signum in dict.fromkeys(came):
+        signal.raise_signal(signum)
 
 
 @contextmanager

@@ -47,12 +47,13 @@ class Ledger:
     """A file of the grid. What is read of it holds until the lock is given back."""
 
     def __init__(self, grid_folder: Path) -> None:
-        self._path = grid_folder / ".submitit" / "jobs.json"
+        self.folder = grid_folder / ".submitit"
+        self._path = self.folder / "jobs.json"
 
     @contextmanager
     def locked(self, say: Callable[[str], object]) -> Iterator[None]:
         """Keep other commands from submitting to this grid. Raises ValueError if one does for longer than WAIT_S."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as lock:
             try:
                 lock.enter_context(

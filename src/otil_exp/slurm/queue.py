@@ -24,6 +24,12 @@ UNDER_WAY = {
 }
 """States (squeue(1), JOB STATE CODES) of jobs that have not ended for good."""
 
+HEALTHY = {"allocated", "completing", "idle", "mixed", "planned", "reserved"}
+"""States (sinfo(1), NODE STATE CODES) of nodes that run jobs; a star behind them says that a node does not answer."""
+
+NODE_FAILED = {"BOOT_FAIL", "NODE_FAIL"}
+"""States of jobs that their node ended."""
+
 GONE = "GONE"
 """State of a job that nobody remembers."""
 
@@ -86,6 +92,18 @@ def cancel(job_ids: Iterable[str]) -> None:
     """scancel jobs, those that have ended too."""
     if wanted := sorted(set(job_ids)):
         subprocess.run(["scancel", "--quiet", *wanted], timeout=TIMEOUT_S, check=False)
+
+
+def unhealthy(nodes: str) -> list[str]:
+    """Those nodes of a list (n[1-2]) that Slurm gives no jobs at present. Raises QueueError."""
+    said = _ask(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N|%T"])
+    found = dict(line.split("|", 1) for line in said.splitlines())  # a line a partition
+    return sorted(node for node, state in found.items() if state not in HEALTHY)
+
+
+def exclude(job_id: str, nodes: str) -> None:
+    """Keep a job that waits away from nodes. Raises QueueError."""
+    _ask(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={nodes}"])
 
 
 def _squeue(jobs: list[str]) -> dict[str, Standing]:

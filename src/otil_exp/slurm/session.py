@@ -14,22 +14,22 @@ from otil_exp.slurm.interrupts import ends_raise
 from otil_exp.slurm.ledger import Ledger
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, submit
+from otil_exp.slurm.submit import Submission, Submitter
 from otil_exp.slurm.watch import Watch
 
 
 def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, console: Console) -> str | None:
     """Run a checked grid; returns what is wrong, in the words for the user, or None."""
     submission, failures = Submission(), dict[str, str]()
-    ledger = Ledger(grid_folder.absolute())
     say = partial(console.print, markup=False, highlight=False)
+    submitter = Submitter(settings, Ledger(grid_folder.absolute()), submission, say)
     try:
         with ends_raise():
-            submit(members, settings, ledger, submission, say)
+            submitter.submit(members)
             failures |= submission.refused
             _announce(submission, members, console)
             if settings.wait:
-                Watch(console, settings, failures).wait_for(submission.jobs)
+                Watch(console, settings, failures, submitter.submit_again).wait_for(submission.jobs)
     except QueueError as error:
         if not submission.jobs:
             return f"nothing was submitted: Slurm does not answer ({error})"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from submitit import AutoExecutor
 from submitit.core.utils import FailedJobError
 
 from otil_exp.grid import Member, packed
@@ -19,6 +21,7 @@ from otil_exp.slurm.queue import QueueError, Standing, cluster_name, standings
 from otil_exp.slurm.resources import Resources, resources_of
 from otil_exp.slurm.script import executor_for
 from otil_exp.slurm.settings import SlurmSettings
+from otil_exp.slurm.snapshot import take
 
 LARGEST_ARRAY = 1000
 """Jobs of one array: Slurm's own default bound is MaxArraySize=1001."""
@@ -62,28 +65,81 @@ class Array:
     packs: list[list[Member]]
 
 
-def submit(
-    members: Sequence[Member],
-    settings: SlurmSettings,
-    ledger: Ledger,
-    submission: Submission,
-    say: Callable[[str], object],
-) -> None:
-    """Put a checked grid into the queue: what is done stays out, and so does what is in the queue already.
+class Submitter:
+    """Puts the cells of a grid into the queue."""
 
-    submission: gets to know of every array as soon as Slurm has it, so that Ctrl-C between two loses none; say: is told
-    where another command is at it, which is waited for.
-    Raises QueueError while slurmctld does not answer, ValueError for a ledger that cannot be read or locked.
-    """
-    with ledger.locked(say):
-        left = _sort_out(members, ledger, submission)
-        references = [member for member in left if member.cell.folder.is_reference]
-        others = [member for member in left if not member.cell.folder.is_reference]
-        _submit_arrays(references, settings, [], submission, ledger)
-        waited_for = [
-            job.job_id for job in submission.jobs if any(member.cell.folder.is_reference for member in job.members)
-        ]
-        _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
+    def __init__(
+        self, settings: SlurmSettings, ledger: Ledger, submission: Submission, say: Callable[[str], object]
+    ) -> None:
+        """submission: gets to know of every array as soon as Slurm has it, so that Ctrl-C between two loses none.
+
+        say: is told where another command submits to the same grid, which is waited for.
+        """
+        self._settings = settings
+        self._ledger = ledger
+        self._submission = submission
+        self._say = say
+
+    def submit(self, members: Sequence[Member]) -> None:
+        """Submit a checked grid: what is done stays out, and so does what is in the queue already.
+
+        Raises QueueError while slurmctld does not answer, ValueError for a ledger that cannot be read or locked.
+        """
+        with self._ledger.locked(self._say):
+            left = self._sort_out(members)
+            references = [member for member in left if member.cell.folder.is_reference]
+            others = [member for member in left if not member.cell.folder.is_reference]
+            self._submit_arrays(references, self._settings, [])
+            waited_for = [
+                job.job_id
+                for job in self._submission.jobs
+                if any(member.cell.folder.is_reference for member in job.members)
+            ]
+            self._submit_arrays(others, self._settings, waited_for if self._settings.after_reference else [])
+
+    def submit_again(self, members: Sequence[Member], exclude: Sequence[str]) -> list[Submitted]:
+        """Submit cells whose job has ended, to other nodes than these; what another command took up stays out of it.
+
+        Raises as `submit` does.
+        """
+        elsewhere = copy(self._settings)
+        elsewhere.exclude = ",".join(filter(None, [self._settings.exclude, *exclude])) or None
+        with self._ledger.locked(self._say):
+            free = set(map(id, members)) - {id(taken) for _, taken in self._in_queue(members)}
+            left = [member for member in members if id(member) in free and not member.cell.settled]
+            return self._submit_arrays(left, elsewhere, [])
+
+    def _sort_out(self, members: Sequence[Member]) -> list[Member]:
+        """The cells that are to be submitted; the submission gets the others."""
+        settled = {id(member) for member in members if member.cell.settled}
+        self._submission.done.extend(member for member in members if id(member) in settled)
+        left = [member for member in members if id(member) not in settled]
+        jobs: dict[tuple[str, str], list[Member]] = {}
+        for entry, member in self._in_queue(left):
+            jobs.setdefault((entry.job, entry.submitted), []).append(member)
+        self._submission.under_way.extend(Submitted(job, its, since) for (job, since), its in jobs.items())
+        taken = {id(member) for its in jobs.values() for member in its}
+        return [member for member in left if id(member) not in taken]
+
+    def _in_queue(self, members: Sequence[Member]) -> list[tuple[Entry, Member]]:
+        """Those that a job runs, or is going to."""
+        named = {member.cell.folder.path.name: member for member in members}
+        return [(entry, named[name]) for name, (entry, _) in self._ledger.in_queue(named).items()]
+
+    def _submit_arrays(
+        self, members: Sequence[Member], settings: SlurmSettings, after: Sequence[str]
+    ) -> list[Submitted]:
+        """Submit cells; after: jobs that must have ended, however they did."""
+        code = take(self._ledger.folder / "code") if settings.snapshot and members else None
+        submitted = []
+        for array in arrays_of(members, settings):
+            executor = executor_for(array.resources, settings, after, code)
+            with undisturbed():
+                jobs = _submit_array(array, settings, executor, self._submission)
+                self._submission.submitted.extend(jobs)
+                self._ledger.add(_entries(jobs))
+            submitted += jobs
+        return submitted
 
 
 def arrays_of(members: Sequence[Member], settings: SlurmSettings) -> list[Array]:
@@ -98,41 +154,16 @@ def arrays_of(members: Sequence[Member], settings: SlurmSettings) -> list[Array]
     return arrays
 
 
-def _sort_out(members: Sequence[Member], ledger: Ledger, submission: Submission) -> list[Member]:
-    """The cells that are to be submitted; `submission` gets the others."""
-    settled = {id(member) for member in members if member.cell.settled}
-    submission.done.extend(member for member in members if id(member) in settled)
-    left = {member.cell.folder.path.name: member for member in members if id(member) not in settled}
-    jobs: dict[tuple[str, str], list[Member]] = {}
-    for name, (entry, _) in ledger.in_queue(left).items():
-        jobs.setdefault((entry.job, entry.submitted), []).append(left.pop(name))
-    submission.under_way.extend(Submitted(job, its, since) for (job, since), its in jobs.items())
-    return list(left.values())
-
-
-def _submit_arrays(
-    members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission, ledger: Ledger
-) -> list[Submitted]:
-    """Submit cells; after: jobs that must have ended, however they did."""
-    submitted = []
-    for array in arrays_of(members, settings):
-        with undisturbed():
-            jobs = _submit_array(array, settings, after, submission)
-            submission.submitted.extend(jobs)
-            ledger.add(_entries(jobs))
-        submitted += jobs
-    return submitted
-
-
 def _resources(member: Member, settings: SlurmSettings) -> Resources:
     """Of a job for this cell; scoring finished pictures takes one process."""
     resources = resources_of(member.cell, settings)
     return replace(resources, nodes=1, tasks_per_node=1) if member.cell.folder.finished else resources
 
 
-def _submit_array(array: Array, settings: SlurmSettings, after: list[str], submission: Submission) -> list[Submitted]:
+def _submit_array(
+    array: Array, settings: SlurmSettings, executor: AutoExecutor, submission: Submission
+) -> list[Submitted]:
     """Submit one array; none, with Slurm's words in `submission`, where Slurm refuses it."""
-    executor = executor_for(array.resources, settings, after)
     allocations = [
         Allocation(
             cells=[member.cell for member in pack],

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.status import Status
 
 from otil_exp.cell import Cell
+from otil_exp.grid import Member
 from otil_exp.run.failure import note_interruption
-from otil_exp.slurm.queue import QueueError, Standing, standings
+from otil_exp.slurm.queue import NODE_FAILED, QueueError, Standing, cancel, exclude, standings, unhealthy
 from otil_exp.slurm.reasons import advice, is_final
 from otil_exp.slurm.script import log_of
 from otil_exp.slurm.settings import SlurmSettings
@@ -35,11 +36,23 @@ REPORT_S = 180.0
 class Watch:
     """The wait of one command for its jobs."""
 
-    def __init__(self, console: Console, settings: SlurmSettings, failures: dict[str, str]) -> None:
-        """failures: gets why cells failed, by run folder."""
+    def __init__(
+        self,
+        console: Console,
+        settings: SlurmSettings,
+        failures: dict[str, str],
+        submit_again: Callable[[Sequence[Member], Sequence[str]], Sequence[Submitted]],
+    ) -> None:
+        """failures: gets why cells failed, by run folder; submit_again: submits cells to other nodes than these."""
         self._console = console
         self._settings = settings
         self._failures = failures
+        self._submit_again = submit_again
+        self._ran_on: dict[str, str] = {}
+        """Nodes of the jobs that were seen running."""
+        self._bad_nodes: list[str] = []
+        self._node_failures: Counter[Path] = Counter()
+        """How often a cell's node failed, by run folder."""
         self._waiting: dict[str, Submitted] = {}
         self._cells = 0
         self._final_since: dict[str, float] = {}
@@ -56,21 +69,26 @@ class Watch:
         with self._console.status("waiting for Slurm") as line:  # shown on terminals only
             while self._waiting:
                 try:
-                    found = standings(self._waiting)
+                    self._look(standings(self._waiting), line)
                     answered = time.monotonic()
                 except QueueError as error:
                     if time.monotonic() - answered > SILENCE_S:
                         raise
                     line.update(f"Slurm does not answer ({error}); asking again")
-                else:
-                    self._look(found, line)
                 if self._waiting:
                     time.sleep(self._settings.poll_s)
 
     def _look(self, found: dict[str, Standing], line: Status) -> None:
         for job_id, standing in found.items():
-            if not standing.under_way:
+            if standing.state in NODE_FAILED:
+                self._replace(self._waiting.pop(job_id), standing)
+            elif not standing.under_way:
                 self._take_in(self._waiting.pop(job_id), standing.state)
+            elif standing.state == "PENDING" and (nodes := self._ran_on.pop(job_id, None)) is not None:
+                self._keep_away(job_id, nodes)
+            elif standing.nodes:
+                self._ran_on[job_id] = standing.nodes
+        found |= {job_id: Standing() for job_id in self._waiting if job_id not in found}  # submitted just now
         for job_id in self._final(found):
             self._give_up(self._waiting.pop(job_id), found[job_id].reason)
         self._advise(found)
@@ -79,6 +97,39 @@ class Watch:
         if self._waiting and not self._console.is_terminal and time.monotonic() - self._reported >= REPORT_S:
             self._reported = time.monotonic()
             self._say(f"{time.strftime('%H:%M')} {words}")
+
+    def _keep_away(self, job_id: str, nodes: str) -> None:
+        """See that a job which Slurm has put back into the queue does not return to a node that failed."""
+        if not (bad := unhealthy(nodes)):  # preempted, or told of its limit
+            return
+        self._bad_nodes += [node for node in bad if node not in self._bad_nodes]
+        job = self._waiting[job_id]
+        if not self._may_start_again(job):
+            cancel([job_id])
+            self._take_in(self._waiting.pop(job_id), "NODE_FAIL")
+            return
+        exclude(job_id, ",".join(filter(None, [self._settings.exclude, *self._bad_nodes])))
+        self._say(f"job {job_id} is back in the queue, and keeps away from {', '.join(bad)} (`sinfo -R` says why)")
+
+    def _replace(self, job: Submitted, standing: Standing) -> None:
+        """Submit the cells of a job again that ended with its node; the last failure counts."""
+        nodes = standing.nodes or self._ran_on.get(job.job_id, "")
+        bad = (unhealthy(nodes) or [nodes]) if nodes else []
+        self._bad_nodes += [node for node in bad if node not in self._bad_nodes]
+        left = [member for member in job.members if not member.cell.settled]
+        again = self._submit_again(left, self._bad_nodes) if left and self._may_start_again(job) else []
+        taken = {id(member) for other in again for member in other.members}
+        for other in again:
+            self._waiting[other.job_id] = other
+            self._say(f"job {job.job_id} ended as {standing.state} on {nodes}: its cells start again as {other.job_id}")
+        rest = [member for member in job.members if id(member) not in taken]
+        self._take_in(Submitted(job.job_id, rest, job.since), standing.state)
+
+    def _may_start_again(self, job: Submitted) -> bool:
+        """Count a failure of a job's node, and say whether it is one too many."""
+        paths = [member.cell.folder.path for member in job.members]
+        self._node_failures.update(paths)
+        return max(self._node_failures[path] for path in paths) <= self._settings.max_node_failures
 
     def _say(self, words: str) -> None:
         self._console.print(words, markup=False, highlight=False)
@@ -91,10 +142,10 @@ class Watch:
             master = job_id.split("_")[0]
             if (words := advice(reason, job_id)) and (master, reason) not in self._said:
                 alike.setdefault((master, reason), []).append(words)
-        for (master, reason), words in alike.items():
+        for (master, reason), [first, *others] in alike.items():
             self._said.add((master, reason))
-            more = f" (and {len(words) - 1} more of job {master})" if len(words) > 1 else ""
-            self._say(f"job {master} waits, Slurm says {reason}: {words[0]}{more}")
+            more = f" (and {len(others)} more of job {master})" if others else ""
+            self._say(f"job {master} waits, Slurm says {reason}: {first}{more}")
 
     def _final(self, found: dict[str, Standing]) -> list[str]:
         """Jobs whose reason to wait has been one that does not go away for STUCK_S."""
