@@ -31,10 +31,12 @@ class Cluster:
     conf: str
     """SLURM_CONF."""
 
-    def environment(self, faults: str = "") -> dict[str, str]:
-        """What a user's shell has on its login node."""
+    def environment(self, faults: str = "", path: Path | None = None) -> dict[str, str]:
+        """What a user's shell has on its login node; path: a checkout's src, by default where these tests run."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "WANDB_"))}
         paths = [str(Path(__file__).parent / "faults"), os.environ.get("PYTHONPATH", "")]
+        if path is not None:
+            paths[1] = str(path)
         return kept | {
             "SLURM_CONF": self.conf,
             "OTIL_EXP_FAULTS": faults,
@@ -43,19 +45,19 @@ class Cluster:
             "OMP_WAIT_POLICY": "passive",
         }
 
-    def start(self, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
+    def start(self, *arguments: str, faults: str = "", path: Path | None = None) -> subprocess.Popen[str]:
         """Type a command and let it run; its two streams as one text."""
         return subprocess.Popen(
             [*OTIL, *SMALL, *QUICK, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=self.environment(faults),
+            env=self.environment(faults, path),
         )
 
-    def run(self, *arguments: str, faults: str = "") -> tuple[int, str]:
+    def run(self, *arguments: str, faults: str = "", path: Path | None = None) -> tuple[int, str]:
         """Type a command and wait for its end: exit code and words."""
-        return ended(self.start(*arguments, faults=faults))
+        return ended(self.start(*arguments, faults=faults, path=path))
 
     def ask(self, *command: str) -> str:
         """What a command of Slurm prints."""

@@ -174,3 +174,29 @@ def wandb_ids(folder: RunFolder) -> list[str]:
     """Id of the W&B run that each start of a job logged to."""
     names = [path.name for path in (folder.path / "wandb").glob("offline-run-*")]
     return [re.sub(r"offline-run-\d+_\d+-", "", name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("requeue", "word"),
+    [((), "keeps away from"), (("+hydra.launcher.additional_parameters.no_requeue=true",), "its cells start again as")],
+)
+def test_a_node_that_fails_costs_nothing_but_time(
+    cluster: Cluster, tmp_path: Path, requeue: tuple[str, ...], word: str
+) -> None:
+    """Slurm puts the job back into the queue, or ends it as NODE_FAIL where it may not; the other node goes on."""
+    command = cluster.start(
+        "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", *requeue, faults="reference:0:slow"
+    )
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    [node] = set(cluster.ask("squeue", "--noheader", "--name=t", "--format=%N").split())
+    try:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
+        status, said = ended(command)
+    finally:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert status == 0, said
+    assert word in said
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done"
+    assert len(pictures(folder)) == 4
+    assert f"ExcNodeList={node}" in cluster.ask("scontrol", "show", "job", job_of(tmp_path, folder))

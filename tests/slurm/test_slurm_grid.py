@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -176,3 +177,40 @@ def test_jobs_have_the_environment_of_hydra_job_env_set(cluster: Cluster, tmp_pa
     )  # fmt: skip
     assert status == 1
     assert "rank 0 failed: RuntimeError: a planted fault" in said
+
+
+def test_status_cancel_and_a_dry_run_know_the_queue(cluster: Cluster, tmp_path: Path) -> None:
+    dry, said = cluster.run(*HELD, f"output_dir={tmp_path}", "hydra.launcher.dry_run=true")
+    assert dry == 0, said
+    assert "1 cells of kinds that have not been run" in said
+    assert "#SBATCH --hold" in said
+    status, said = cluster.run(*HELD, f"output_dir={tmp_path}", "hydra.launcher.wait=false")
+    assert status == 0, said
+    [job] = re.findall(r"submitted as job (\S+)", said)  # the dry run has submitted none
+    assert "JobHeld" in typed(cluster, "status_main", tmp_path / "t")
+    assert f"cancelled job {job} (PENDING)" in typed(cluster, "cancel_main", tmp_path / "t")
+    assert not is_pending(cluster, job)
+    assert "1 cells: 1 ended" in typed(cluster, "status_main", tmp_path / "t")
+
+
+def typed(cluster: Cluster, entry_point: str, grid: Path) -> str:
+    """What otil-exp-status or otil-exp-cancel says."""
+    script = f"from otil_exp.status import {entry_point}; {entry_point}()"
+    return cluster.ask(sys.executable, "-c", script, str(grid))
+
+
+def test_jobs_of_a_snapshot_import_what_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
+    """The checkout is broken while the job waits in the queue."""
+    checkout = tmp_path / "src"
+    shutil.copytree(ROOT / "src", checkout, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    snapshot = (*HELD, "prompts.limit=1", f"output_dir={tmp_path}", "hydra.launcher.snapshot=true")
+    status, said = cluster.run(*snapshot, "hydra.launcher.wait=false", path=checkout)
+    assert status == 0, said
+    for module in ("job.py", "slurm/allocation.py", "run/generation.py"):
+        (checkout / "otil_exp" / module).write_text("raise RuntimeError('edited meanwhile')\n")
+    job = last_job(said)
+    cluster.ask("scontrol", "release", job)
+    until(lambda: not cluster.queue(), "the job")
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done", folder.record
