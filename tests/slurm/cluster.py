@@ -70,10 +70,10 @@ class Cluster:
         return self.ask("squeue", "--noheader", "--array", "--format=%i %T %j").splitlines()
 
 
-def ended(command: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(command: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> tuple[int, str]:
     """Wait for a command's end: exit code and words."""
     try:
-        said, _ = command.communicate(timeout=PATIENCE_S)
+        said, _ = command.communicate(timeout=patience_s)
     finally:
         command.kill()
     return command.returncode, said
@@ -93,11 +93,15 @@ def until(happened: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
+def runs_of(root: Path, name: str = "t") -> list[RunFolder]:
+    """Run folders of a grid that were begun."""
+    return [RunFolder(path.parent) for path in sorted((root / name).glob("*/record.json"))]
+
+
 def runs(root: Path, name: str = "t") -> dict[str, RunFolder]:
     """Run folders of a grid by method, ranks and split."""
     found = {}
-    for path in (root / name).glob("*/record.json"):
-        folder = RunFolder(path.parent)
+    for folder in runs_of(root, name):
         topology = folder.record["topology"]
         split = "split" if topology["split_batch"] else "nosplit"
         found[f"{folder.record['method']} {topology['world_size']} {split}"] = folder
