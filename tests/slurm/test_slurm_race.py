@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ TINY = ("preset=reference", "topology=1gpu", "height=64", "width=64", "num_infer
 def test_two_commands_race_over_a_large_grid_and_no_cell_is_run_twice(cluster: Cluster, tmp_path: Path) -> None:
     grid = (*TINY, f"seed=range(0,{CELLS})", f"output_dir={tmp_path}", "name=t", "hydra.launcher.pack=30")
     racing = [cluster.start(*grid) for _ in range(2)]
-    outcomes = [ended(command, PATIENCE_S) for command in racing]
+    with ThreadPoolExecutor() as readers:  # both at once: a pipe that nobody reads fills up
+        outcomes = list(readers.map(lambda command: ended(command, PATIENCE_S), racing))
     assert [status for status, _ in outcomes] == [0, 0], outcomes
     submitted = [re.findall(r"^#(\d+) .*: submitted as job (\S+)$", said, re.M) for _, said in outcomes]
     taken_up = [re.findall(r"^#(\d+) .*: (?:in the queue already|done already)", said, re.M) for _, said in outcomes]

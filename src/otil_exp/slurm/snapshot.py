@@ -7,17 +7,16 @@ missing, and an installed wheel or a machine without rsync could have none. So t
 from __future__ import annotations
 
 import hashlib
+import importlib
 import shlex
 import shutil
 import tempfile
 from pathlib import Path
 
-import hydra_plugins.otil_exp_launcher
-import otil_exp
 from otil_exp.run.provenance import COMMIT_FILE, commit
 
-_PACKAGES = {"otil_exp": otil_exp, "hydra_plugins/otil_exp_launcher": hydra_plugins.otil_exp_launcher}
-"""What jobs import of ours, by its place in a folder of PYTHONPATH."""
+_PACKAGES = ("otil_exp", "hydra_plugins.otil_exp_launcher")
+"""What jobs import of ours."""
 
 _SKIPPED = shutil.ignore_patterns("__pycache__")
 
@@ -30,8 +29,8 @@ def take(folder: Path) -> Path:
         return target
     with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as name:
         beside = Path(name) / "code"
-        for place, package in _PACKAGES.items():
-            shutil.copytree(Path(str(package.__file__)).parent, beside / place, ignore=_SKIPPED)
+        for package in _PACKAGES:
+            shutil.copytree(_folder_of(package), beside / package.replace(".", "/"), ignore=_SKIPPED)
         (beside / "otil_exp" / COMMIT_FILE).write_text(commit() or "", encoding="utf-8")
         try:
             beside.rename(target)
@@ -46,13 +45,17 @@ def import_from(folder: Path) -> list[str]:
     return [f"export PYTHONPATH={shlex.quote(str(folder))}${{PYTHONPATH:+:$PYTHONPATH}}", "export PYTHONSAFEPATH=1"]
 
 
+def _folder_of(package: str) -> Path:
+    return Path(str(importlib.import_module(package).__file__)).parent
+
+
 def _digest() -> str:
     """Of all that is copied: names and content."""
     digest = hashlib.sha256()
-    for place, package in _PACKAGES.items():
-        root = Path(str(package.__file__)).parent
+    for package in _PACKAGES:
+        root = _folder_of(package)
         for path in sorted(root.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{place}/{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
+                digest.update(f"{package}/{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
