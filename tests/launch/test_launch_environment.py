@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from otil_exp.launch.environment import job_port, place_of
+from otil_exp.launch.environment import free_port, job_port, place_of
 from otil_exp.launch.threads import threads_per_rank
 
 # What Slurm sets in the script of `sbatch --ntasks=4`, which is no rank though it has a SLURM_PROCID.
@@ -111,3 +111,12 @@ def test_threads_are_asked_for_or_inherited_or_shared_out(
     else:
         monkeypatch.setenv("OMP_NUM_THREADS", set_to)
     assert threads_per_rank(asked, local_ranks=1000) == threads
+
+
+def test_a_port_that_somebody_listens_at_is_passed_over() -> None:
+    """Job 7: 10007 + 707 = 10714, then 10715."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 10714))
+        taken.listen()
+        assert free_port(7) == "10715"
+    assert free_port(7) == "10714"

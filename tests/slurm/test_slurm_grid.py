@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.slurm import queue
-from slurm.cluster import PATIENCE_S, ROOT, Cluster, interrupted, pictures, runs, until
+from slurm.cluster import PATIENCE_S, ROOT, Cluster, ended, interrupted, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -214,3 +215,33 @@ def test_jobs_of_a_snapshot_import_what_was_submitted(cluster: Cluster, tmp_path
     until(lambda: not cluster.queue(), "the job")
     [folder] = runs(tmp_path).values()
     assert folder.record["status"] == "done", folder.record
+
+
+def test_what_the_shell_says_of_a_master_is_not_for_jobs_which_run_at_once(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "login.invalid")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    status, said = cluster.run(
+        "preset=balanced,otil", "topology=2gpu_nosplit", "prompts.limit=1", f"output_dir={tmp_path}", "name=t"
+    )
+    assert status == 0, said
+    assert {folder.record["status"] for folder in runs(tmp_path).values()} == {"done"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_launcher_that_is_killed_or_loses_its_terminal_says_what_goes_on(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # nohup's children ignore it
+    waiting = cluster.start(*HELD, f"output_dir={tmp_path}", "hydra.launcher.cancel_on_interrupt=true")
+    signal.signal(number, before)
+    assert waiting.stdout
+    submitted = [line for line in (waiting.stdout.readline() for _ in range(2)) if "submitted as job" in line]
+    time.sleep(1)  # it waits now
+    waiting.send_signal(number)
+    status, said = ended(waiting)
+    assert status == 1
+    job = last_job(submitted[0])
+    assert f"interrupted, and cancelled {job}" in said
+    assert not is_pending(cluster, job)

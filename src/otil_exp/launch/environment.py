@@ -135,6 +135,20 @@ def job_port(job: int, step: int) -> str:
     return str(FIRST_PORT + (101 * job + step) % PORTS)
 
 
+def free_port(job: int) -> str:
+    """MASTER_PORT of a step that starts on this host: of its job's ports the first that nobody listens at."""
+    both = socket.has_dualstack_ipv6()
+    for step in range(PORTS):
+        port = job_port(job, step)
+        try:
+            family = socket.AF_INET6 if both else socket.AF_INET
+            socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
+        except OSError:
+            continue
+        return port
+    raise RuntimeError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free on {socket.gethostname()}")
+
+
 def _first_host(environment: Mapping[str, str]) -> str:
     """Address of the node that holds rank 0: the first of the step's list."""
     if environment.get("SLURM_STEP_NUM_NODES", "1") == "1":
