@@ -108,10 +108,15 @@ def runs(root: Path, name: str = "t") -> dict[str, RunFolder]:
     return found
 
 
+def jobs_of(root: Path, name: str = "t") -> dict[str, str]:
+    """Numbers of the jobs that a grid's ledger has, by name of the run folder."""
+    entries = json.loads((root / name / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
+    return {cell: str(entry["job"]) for cell, entry in entries.items()}
+
+
 def job_of(root: Path, folder: RunFolder, name: str = "t") -> str:
     """Number of the job that a grid's ledger has for a run folder."""
-    entries = json.loads((root / name / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
-    return str(entries[folder.path.name]["job"])
+    return jobs_of(root, name)[folder.path.name]
 
 
 def pictures(folder: RunFolder) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.run_folder.folder import RunFolder
-from slurm.cluster import PATIENCE_S, SMALL, Cluster, ended, job_of, pictures, runs, until
+from slurm.cluster import PATIENCE_S, SMALL, Cluster, ended, job_of, jobs_of, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -98,7 +98,7 @@ def test_a_job_that_is_told_of_its_end_before_it_listens_comes_back(cluster: Clu
         "preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", "name=t", faults=f"late:{started}"
     )
     until(started.exists, "the job to start")
-    [job] = {line.split()[0] for line in cluster.queue() if line.endswith(" RUNNING t")}
+    [job] = jobs_of(tmp_path).values()
     cluster.ask("scancel", "--signal=USR2", "--batch", job)
     status, said = ended(command)
     assert status == 0, said
@@ -188,7 +188,8 @@ def test_a_node_that_fails_costs_nothing_but_time(
         "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", *requeue, faults="reference:0:slow"
     )
     until(lambda: images(tmp_path, "reference"), "a picture")
-    [node] = set(cluster.ask("squeue", "--noheader", "--name=t", "--format=%N").split())
+    job = job_of(tmp_path, *runs(tmp_path).values())
+    [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
     try:
         cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
         status, said = ended(command)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from slurm.cluster import Cluster, ended, runs_of
+from slurm.cluster import Cluster, ended, jobs_of, runs_of
 
 CELLS = 300
 PATIENCE_S = 1500.0
@@ -33,9 +32,8 @@ def test_two_commands_race_over_a_large_grid_and_no_cell_is_run_twice(cluster: C
         assert len(own) + len(found) == CELLS
     jobs = {job for own in submitted for _, job in own}
     assert len(jobs) == CELLS / 30
-    ledger = json.loads((tmp_path / "t" / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
-    assert len(ledger) == CELLS
-    assert {entry["job"] for entry in ledger.values()} == jobs
+    assert len(jobs_of(tmp_path)) == CELLS
+    assert set(jobs_of(tmp_path).values()) == jobs
     folders = runs_of(tmp_path)
     assert len(folders) == CELLS
     for folder in folders:
