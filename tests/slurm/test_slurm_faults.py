@@ -194,7 +194,7 @@ def test_a_node_that_fails_costs_nothing_but_time(
         cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
         status, said = ended(command)
     finally:
-        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")  # unless it is back, as it mostly is
     assert status == 0, said
     assert word in said
     [folder] = runs(tmp_path).values()

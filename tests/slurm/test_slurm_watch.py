@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -183,20 +183,25 @@ def test_cells_of_a_node_that_failed_start_again_elsewhere_so_often_and_no_more(
 def test_a_job_that_slurm_put_back_keeps_away_from_the_node_that_failed(
     member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ran on n[1-2] and pends; of these n2 is down. A preempted one, later, keeps all nodes."""
-    looks = iter([("RUNNING", "n[1-2]"), ("PENDING", ""), ("RUNNING", "n1"), ("PENDING", ""), ("CANCELLED", "")])
-    down = iter([["n2"], []])
+    """It ran on n[1-2] and pends, and n2 is down; then on n1, which is back already. A preemption excludes nothing."""
+    places = ("n[1-2]", "n1", "n3")
+    looks = iter([look for nodes in places for look in (("RUNNING", nodes), ("PENDING", ""))] + [("CANCELLED", "")])
+    down: Iterator[list[str]] = iter([["n2"], [], []])
     excluded: list[tuple[str, str]] = []
+    log = tmp_path / "7" / "7_0_log.err"
+    log.parent.mkdir()
 
     def answer(jobs: Iterable[str]) -> dict[str, Standing]:
         state, nodes = next(looks)
+        if nodes == "n1":
+            log.write_text("slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026 DUE TO NODE FAILURE, SEE ... ***\n")
         return {job: Standing(state=state, nodes=nodes) for job in jobs}
 
     monkeypatch.setattr(watch, "standings", answer)
     monkeypatch.setattr(watch, "unhealthy", lambda nodes: next(down))
     monkeypatch.setattr(watch, "exclude", lambda job, nodes: excluded.append((job, nodes)))
     said = wait(member, tmp_path)[1]
-    assert excluded == [("7", "n2")]
+    assert excluded == [("7", "n2"), ("7", "n2,n1")]
     assert "job 7 is back in the queue, and keeps away from n2" in said
 
 

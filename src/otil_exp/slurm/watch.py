@@ -50,6 +50,8 @@ class Watch:
         self._submit_again = submit_again
         self._ran_on: dict[str, str] = {}
         """Nodes of the jobs that were seen running."""
+        self._words_of_failure: Counter[str] = Counter()
+        """How often the logs of jobs had said that a node failed, when they were last read."""
         self._bad_nodes: list[str] = []
         self._node_failures: Counter[Path] = Counter()
         """How often a cell's node failed, by run folder."""
@@ -100,7 +102,12 @@ class Watch:
 
     def _keep_away(self, job_id: str, nodes: str) -> None:
         """See that a job which Slurm has put back into the queue does not return to a node that failed."""
-        if not (bad := unhealthy(nodes)):  # preempted, or told of its limit
+        failed_before = self._words_of_failure[job_id]
+        self._words_of_failure[job_id] = _words_of_failure(log_of(job_id, self._settings))
+        bad = unhealthy(nodes)
+        if not bad and self._words_of_failure[job_id] > failed_before:  # it is back already
+            bad = [nodes]
+        if not bad:  # preempted, or told of its limit
             return
         self._bad_nodes += [node for node in bad if node not in self._bad_nodes]
         job = self._waiting[job_id]
@@ -198,6 +205,12 @@ class Watch:
             return f"rank {record['failed_rank']} failed: {record['error']}\n{record['traceback'] or ''}".rstrip()
         note_interruption(folder)
         return f"job {job.job_id} ended as {state}: {_last_words(log_of(job.job_id, self._settings))}"
+
+
+def _words_of_failure(log: Path) -> int:
+    """How often slurmstepd has written that a job's node failed; nothing where it died with the node."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return text.count("DUE TO NODE FAILURE")
 
 
 def _last_words(log: Path) -> str:
