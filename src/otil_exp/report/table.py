@@ -62,7 +62,7 @@ def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
 
 
 def _paths(folders: Sequence[RunFolder]) -> list[Text]:
-    return [Text(f"{f.record['method']}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
+    return [Text(f"{f.known['method']}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
 
 
 def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
@@ -74,7 +74,7 @@ def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
         Text(
-            f"{f.record['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})",
+            f"{f.known['method']} failed on rank {f.record['failed_rank']}: {f.record['error']} ({f.path})",
             style="red",
         )
         for f in folders
