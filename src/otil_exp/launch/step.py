@@ -71,7 +71,10 @@ def start_step(
         failures = dict(_failures(said, step))
         if not failures:  # srun itself failed: no resources, no such node
             raise RankFailure(0, 0, status, f"did not start: {said.strip() or f'srun exited with code {status}'}")
-        raise root_cause(ChildFailedError("srun", failures), log_dir) from None
+        failure = root_cause(ChildFailedError("srun", failures), log_dir)
+        if failure.signal == "SIGKILL" and "Out Of Memory" in said:  # Slurm knows what we could only guess
+            failure.message = "killed by SIGKILL: the job's memory was used up; use a higher hydra.launcher.mem_gb"
+        raise failure from None
     result: T = result_of(step.folder)
     return result
 
