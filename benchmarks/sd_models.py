@@ -27,13 +27,14 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.fake_peers import rank_0
-from otil_exp.app import conf_folder
-from otil_exp.cells.prepare import Cell, prepare
+from otil_exp.cells.prepare import prepare
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.models.architecture import PUBLISHED, Architecture
 from otil_exp.models.random_weights import random_pipeline
 from otil_exp.pipeline import build_pipeline
 from otil_exp.rank_unet.sliced import graph
+from otil_exp.run_folder.cell import Cell
 from otil_exp.schema import register_schema
 from otil_exp.topology import Topology
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from composing import Compose
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.checks import check_ground_truth, check_scorable
 

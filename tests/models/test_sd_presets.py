@@ -15,9 +15,9 @@ from hydra import compose, initialize_config_dir
 
 import pipelines
 import tiny_sd
-from otil_exp.app import conf_folder
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.schema import register_schema

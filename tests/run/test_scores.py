@@ -16,10 +16,9 @@ from PIL import Image
 
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics import ground_truth
-from otil_exp.run import scores
 from otil_exp.run.scores import Share, is_scored, score_run
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.reference import References, find_reference
 from otil_exp.run_folder.steps import StepRow
 
 SIDE = 64
@@ -277,8 +276,8 @@ def test_rank_0_decides_on_the_reference_for_all(tmp_path: Path, monkeypatch: py
     run_folder(tmp_path / "ref", "reference", noise, pictures=4)
     folder = run_folder(tmp_path / "run", "otil", noise, pictures=4)
     seen = threading.local()
-    original = scores.find_reference
-    monkeypatch.setattr(scores, "find_reference", lambda run: original(run) if seen.rank == 0 else None)
+    original = References.of
+    monkeypatch.setattr(References, "of", lambda self, run: original(self, run) if seen.rank == 0 else None)
 
     def note_rank(rank: int) -> None:
         seen.rank = rank

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from otil_exp.metrics.summary import entry
-from otil_exp.run.attempts import Attempt, machines, timed_attempts
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.timing import Attempt, machines, timed_rows
 
 
 def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> dict[str, Any]:
@@ -39,22 +39,6 @@ def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = 
             p5, median, p95 = (float(value) for value in np.percentile(values[key], (5, 50, 95)))
             found[key] |= mark | {"median": median, "p5": p5, "p95": p95}
     return found
-
-
-def timed_rows(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> list[StepRow]:
-    """Rank 0's rows whose times count: of one machine, and warm.
-
-    Of a run that went on elsewhere, those of the machine that made most pictures. If no untimed images ran before
-    (`warm`), each attempt's first picture is left out where there are others, as it pays for caches.
-    """
-    own = [row for row in rows if row.rank == 0]
-    if warm:
-        return own
-    pictures = sorted({(row.prompt, row.repeat) for row in own})
-    parts = [[(index, 0) for index in attempt["prompts"]] for attempt in timed_attempts(attempts)] or [pictures]
-    after_first = {picture for part in parts for picture in part[1:]}
-    counted = after_first or {picture for part in parts for picture in part}
-    return [row for row in own if (row.prompt, row.repeat) in counted]
 
 
 def memory_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
