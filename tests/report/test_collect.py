@@ -62,11 +62,12 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_their_folders(tmp_path: P
     assert [run.label for run in runs] == ["otil 4 split (1)", "otil 4 split (2)"]
 
 
-def test_a_folder_that_was_cut_is_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_was_cut_is_broken_and_says_which_file(tmp_path: Path) -> None:
     make_run(tmp_path, "1")
     (make_run(tmp_path, "2").path / "record.json").write_text('{"status": "do')
-    assert [folder.path.name for folder in find_folders([tmp_path])] == ["1"]
-    assert "2/record.json is not whole" in caplog.text
+    broken, whole = collect(find_folders([tmp_path]))
+    assert (whole.status, broken.status) == ("done", "broken")
+    assert "2/record.json is not whole" in (broken.reason or "")
 
 
 def test_a_run_that_only_has_a_config_is_missing(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from otil_exp.metrics.efficientnet import EfficientNetLite0
-from otil_exp.metrics.repeatable import check_picture, repeatable, to_8bit
+from otil_exp.metrics.pairwise import check_picture
+from otil_exp.metrics.repeatable import repeatable, to_8bit
 from otil_exp.shapes import METRICS_FOLDER
 from otil_exp.shapes.classifier import FEATURES, INPUT_SIZE, SceneClassifier
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from otil_exp.metrics.repeatable import check_picture, repeatable, to_8bit
+from otil_exp.metrics.pairwise import check_picture
+from otil_exp.metrics.repeatable import repeatable, to_8bit
 from otil_exp.shapes import text_image as shapes
 
 if TYPE_CHECKING:  # seconds; wanted by pictures that are scored, not by configs that are checked

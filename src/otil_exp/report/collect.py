@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.reference import find_reference
-from otil_exp.run_folder.whole import BrokenFolderError
-
-log = logging.getLogger(__name__)
+from otil_exp.run_folder.reference import References
+from otil_exp.run_folder.snapshot import Snapshot, snapshots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +47,9 @@ class Run:
 
     @property
     def reason(self) -> str | None:
-        """Which rank failed and why; None for runs that did not."""
+        """Which rank failed and why, or which file is broken; None for other runs."""
+        if self.status == "broken":
+            return str(self.record["error"])
         if self.status != "failed":
             return None
         return f"rank {self.record.get('failed_rank', '?')}: {self.record.get('error', '?')}"
@@ -66,14 +65,15 @@ class Run:
         return None if value is None else float(value)
 
 
-def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
+def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
     """The run folders at these paths or right below them, references first, then by method, ranks, k and refresh.
 
-    A folder with a file that was cut is left out with a warning. Raises FileNotFoundError when there is none.
+    One with a file that is not whole is `broken`, and the others are as they are. Raises FileNotFoundError when there
+    is none.
     """
     candidates = (p for path in paths for p in (path, *sorted(path.glob("*"))))
     unique = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
-    found = [folder for folder in map(RunFolder, unique) if _whole(folder)]
+    found = snapshots([RunFolder(path) for path in unique])
     if not found:
         looked = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
@@ -82,45 +82,34 @@ def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
 
 def collect(folders: Sequence[RunFolder]) -> list[Run]:
     """Read the runs of a report, each with its reference, numbered in the order given."""
+    folders, references = snapshots(folders), References()
     labels = _labels(folders)
     numbers = {folder.path: number for number, folder in enumerate(folders, 1)}
     made: dict[Path, Run] = {}
 
-    def read(folder: RunFolder) -> Run:
+    def read(folder: Snapshot) -> Run:
         if folder.path not in made:
             record = folder.record
-            beside = find_reference(folder) if {"method", "picture_key", "prompts"} <= record.keys() else None
+            comparable = not folder.broken and {"is_reference", "picture_key", "prompts"} <= record.keys()
+            beside = references.of(folder) if comparable else None
             made[folder.path] = Run(
                 number=numbers.get(folder.path, 0),
                 label=labels.get(folder.path, "reference"),
                 folder=folder,
                 record=record,
                 metrics=folder.metrics,
-                config=_config(folder),
-                reference=None if beside is None else read(beside),
+                config=folder.config,
+                reference=None if beside is None else read(Snapshot(beside)),
             )
         return made[folder.path]
 
     return [read(folder) for folder in folders]
 
 
-def _whole(folder: RunFolder) -> bool:
-    try:
-        _ = folder.record, folder.metrics
-    except BrokenFolderError as error:
-        log.warning("left out: %s", error)
-        return False
-    return True
-
-
 def _order(record: dict[str, Any]) -> tuple[Any, ...]:
     method, effective, topology = record.get("method", "?"), record.get("effective", {}), record.get("topology", {})
     ranks = topology.get("world_size", 0), not topology.get("split_batch")
     return method != "reference", method, *ranks, effective.get("k") or 0, effective.get("refresh_period") or 0
-
-
-def _config(folder: RunFolder) -> dict[str, Any]:
-    return folder.config if (folder.path / "config.yaml").exists() else {}
 
 
 def _labels(folders: Sequence[RunFolder]) -> dict[Path, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from otil_exp.metrics.registry import METRICS, lookup
 from otil_exp.report.collect import Run
 from otil_exp.report.comparable import machine
 
@@ -43,20 +44,21 @@ class Cell:
     doubtful: bool = False
 
 
-CORE = (
-    Column(key="latency/step_ms", header="ms/step", better=-1, form=".1f", delta="speedup", core=True),
-    Column(key="latency/image_s", header="s/image", better=-1, form=".2f", delta="speedup", core=True),
-    Column(key="traffic/bytes_sent_per_step", header="MB/step", better=-1, scale=1e-6, form=".3f", core=True),
-    Column(key="traffic/collectives_per_step", header="collectives per step", better=-1, form=".1f", core=True),
-    Column(key="ref/psnr", header="PSNR dB", better=1, form=".2f", core=True),
-    Column(key="ref/ssim", header="SSIM", better=1, form=".4f", core=True),
-    Column(key="ref/lpips_alex", header="LPIPS", better=-1, core=True),
-    Column(key="ref/effnet_lite0_5stage", header="EfficientNet distance", better=-1, core=True),
-    Column(key="ref/step_levels", header="seam, levels", better=-1, form=".2f", core=True),
-    Column(key="fid/orig", header="FID w/ orig.", better=-1, core=True),
-    Column(key="fid/gt", header="FID w/ GT", better=-1, delta="difference", core=True),
-    Column(key="text/clip_score", header="CLIP score", better=1, form=".2f", delta="difference", core=True),
-)
+def column_of(key: str) -> Column:
+    """The column of a metric, as its entry has it."""
+    metric = lookup(key)
+    return Column(
+        key=key,
+        header=metric.title,
+        better=metric.better,
+        scale=metric.scale,
+        form=metric.form,
+        delta=metric.delta,
+        core=metric.core,
+    )
+
+
+CORE = tuple(column_of(metric.key) for metric in METRICS if metric.core)
 
 PERCEPTUAL = ("ref/lpips_alex", "ref/effnet_lite0_5stage")
 """Perceptual distances to the reference, the preferred one first."""
@@ -68,7 +70,7 @@ def columns(runs: Sequence[Run]) -> list[Column]:
     """Those that any of the runs has: the usual ones in their order, then all others."""
     keys = list(dict.fromkeys(key for run in runs for key in run.metrics if run.value(key) is not None))
     others = [key for key in keys if key not in SHOWN_AS_CORE and not key.startswith("reference/")]
-    return [column for column in CORE if column.key in keys] + [_other(key) for key in others]
+    return [column for column in CORE if column.key in keys] + [column_of(key) for key in others]
 
 
 def cells(runs: Sequence[Run], column: Column) -> list[Cell]:
@@ -87,21 +89,19 @@ def time_doubt(run: Run) -> str | None:
     return None
 
 
-def _other(key: str) -> Column:
-    family = key.split("/")[0].split("_")[0]
-    better = {"fid": -1, "kid": -1, "frechet": -1, "kernel": -1, "text": 1}.get(family, 0)
-    delta = "natural" if family == "seam" else "difference" if key.endswith("/gt") or family == "text" else ""
-    return Column(key=key, header=key, better=better, delta=delta)
-
-
 def _cell(run: Run, column: Column) -> Cell:
     value = run.value(column.key)
     if value is None:
         return Cell(title=str(run.metrics.get(column.key, {}).get("missing", "")))
     entry = run.metrics[column.key]
     error = entry.get("standard_error")
-    doubt = time_doubt(run) if column.is_time else None
-    facts = [f"n = {entry.get('n', '?')}", f"standard error {error * column.scale:.2g}" if error else "", doubt or ""]
+    doubt, enough = time_doubt(run) if column.is_time else None, lookup(column.key).enough
+    few = f", too few to say much: needs {enough}" if enough and entry.get("n", 0) < enough else ""
+    facts = [
+        f"n = {entry.get('n', '?')}{few}",
+        f"standard error {error * column.scale:.2g}" if error else "",
+        doubt or "",
+    ]
     return Cell(
         text=format(value * column.scale, column.form),
         value=value,

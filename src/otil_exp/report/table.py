@@ -12,10 +12,12 @@ from rich.text import Text
 
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.snapshot import snapshots
 
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
+    folders = snapshots(folders)
     notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
     return Group(_table(folders), *notes)
 
@@ -73,15 +75,18 @@ def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
 
 def _failures(folders: Sequence[RunFolder]) -> list[Text]:
     return [
-        Text(
-            f"{_method(f)} failed on rank {f.record.get('failed_rank', '?')}: {f.record.get('error', '?')} ({f.path})",
-            style="red",
-        )
+        Text(f"{_method(f)} {_why(f.record)} ({f.path})", style="red")
         for f in folders
-        if f.record.get("status") == "failed"
+        if f.record.get("status") in ("failed", "broken")
     ]
 
 
 def _method(folder: RunFolder) -> str:
     """A rank that fails before its record is begun leaves no method there."""
     return str(folder.known.get("method", "?"))
+
+
+def _why(record: dict[str, Any]) -> str:
+    if record["status"] == "broken":
+        return f"is broken: {record['error']}"
+    return f"failed on rank {record.get('failed_rank', '?')}: {record.get('error', '?')}"

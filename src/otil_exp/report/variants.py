@@ -41,7 +41,8 @@ def _as_typed(key: str, value: Any) -> str:
 
 
 def _config(folder: RunFolder) -> dict[str, Any]:
-    return folder.config if (folder.path / "config.yaml").exists() else folder.planned.get("config", {})
+    planned: dict[str, Any] = folder.planned.get("config", {})
+    return (folder.config if (folder.path / "config.yaml").exists() else {}) or planned
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

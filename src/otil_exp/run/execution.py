@@ -20,6 +20,7 @@ from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.rank_log import continue_log
+from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
@@ -85,7 +86,7 @@ def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: boo
             else:
                 benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
-            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+            folder.finish(ended=now(), attempts=with_last_ended(folder.record))
 
 
 def _runs_as(run: Cell, engine: str) -> str:
@@ -110,7 +111,7 @@ def _failure_noted(folder: RunFolder) -> Iterator[None]:
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:
     folder.write_config(composed)
-    before = folder.record
+    before, machine = folder.record, provenance()
     folder.update_record(
         status="running",
         signature=signature(effective, prompts),
@@ -131,7 +132,8 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         failed_rank=None,
         error=None,
         traceback=None,
-        **provenance(),
+        attempts=with_new_attempt(before, machine),
+        **machine,
     )
 
 
@@ -153,10 +155,3 @@ def _times_meaningless(effective: ExperimentConfig) -> str | None:
     """Why the times of this run must not be compared, or None."""
     shared = {"shared_gpu": "one GPU", "cpu": "one CPU"}.get(effective.device.kind.name)
     return f"all ranks shared {shared}" if shared and effective.topology.world_size > 1 else None
-
-
-def _peak_memory_mib(ranks: RankContext) -> float | None:
-    """Most GPU memory rank 0's tensors took, MiB; None without a GPU."""
-    if ranks.device.type != "cuda":
-        return None
-    return round(torch.cuda.max_memory_allocated(ranks.device) / 2**20, 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from otil_exp.choices import Mode
 from otil_exp.config import ExperimentConfig
+from otil_exp.models.files import RANDOM
 from otil_exp.prompts import Prompt
 
 FORM = 2
@@ -19,10 +20,10 @@ FORM = 2
 IGNORED: Mapping[str, Any] = {
     **dict.fromkeys(("name", "output_dir", "tracker", "metrics", "launch", "prompts", "seed")),
     "preset": {"name": None},
-    "model": dict.fromkeys(("name", "architecture", "sample_size", "block_size")),
+    "model": dict.fromkeys(("name", "sample_size", "guidance_scale", "block_size")),
 }
 """Parts of a config (None: the whole of it) that change neither pictures nor times. Prompts and seed enter as the
-prompts they resolve to, and the sizes of a model as the height, width and blocks that were composed from them."""
+prompts they resolve to, and what a model is used with as the height, width, guidance and blocks composed from it."""
 
 PICTURE_KEYS = ("model", "height", "width", "num_inference_steps", "guidance_scale", "scheduler")
 """What two runs must share for their pictures of a prompt to be comparable."""
@@ -34,12 +35,20 @@ def signature(effective: ExperimentConfig, prompts: list[Prompt]) -> str:
     A field that is added to the schema with a default leaves all signatures as they were.
     """
     used = prompts if effective.mode is Mode.generate else prompts[:1]
-    return _digest(said(effective) | {"prompts": [[prompt.index, prompt.text, prompt.seed] for prompt in used]})
+    return _digest(_of_run(effective) | {"prompts": [[prompt.index, prompt.text, prompt.seed] for prompt in used]})
 
 
 def picture_key(effective: ExperimentConfig) -> str:
     """12 hex digits over what fixes the picture of a (prompt, seed) but for the method: joins runs to a reference."""
-    return _digest({key: value for key, value in said(effective).items() if key in PICTURE_KEYS})
+    return _digest({key: value for key, value in _of_run(effective).items() if key in PICTURE_KEYS})
+
+
+def _of_run(effective: ExperimentConfig) -> dict[str, Any]:
+    """What is said of a run; of a model that comes from files, the files say what it is made of."""
+    found = said(effective)
+    if effective.model.source != RANDOM:
+        found["model"].pop("architecture", None)
+    return found
 
 
 def said(settings: Any, ignored: Mapping[str, Any] = IGNORED) -> dict[str, Any]:
