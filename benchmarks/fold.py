@@ -27,7 +27,7 @@ import torch
 from otil_exp.choices import Dtype, Engine, GnSync, Scheduler
 from otil_exp.config import ModelConfig
 from otil_exp.methods.staged_step import segment_engine
-from otil_exp.models.architecture import ARCHITECTURES
+from otil_exp.models.architecture import architecture_of
 from otil_exp.models.loading import load_pipeline
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.rank_unet.sliced.slices import Slices
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     latent = int(options.sizes) // 8
     unet = _unet(options.model, device, dtype)
-    units = tape(ARCHITECTURES[_architecture(options.model)]().unet, latent, latent)
+    units = tape(architecture_of(_model(options.model)).unet, latent, latent)
     segments = _segments(units, options.part, options.cut)
     choice = choose_engine(Engine(options.engines), single_rank(device), exchanges_in_layers=False)
     if choice.compiled:
@@ -195,15 +195,16 @@ def _example(
     return [*told, *state, *skips]
 
 
-def _unet(model: str, device: torch.device, dtype: torch.dtype) -> Any:
-    source = "package" if model == "shapes" else "random"
-    config = ModelConfig(name=model, architecture=_architecture(model), source=source)
+def _model(name: str) -> ModelConfig:
+    if name == "shapes":
+        return ModelConfig(name=name, architecture="shapes", source="package")
+    return ModelConfig(name=name, architecture="sdxl", source="random")
+
+
+def _unet(name: str, device: torch.device, dtype: torch.dtype) -> Any:
+    config = _model(name)
     config.dtype = Dtype.float16 if dtype is torch.float16 else Dtype.float32
     return load_pipeline(config, Scheduler.ddim, device).unet
-
-
-def _architecture(model: str) -> str:
-    return "shapes" if model == "shapes" else "sdxl"
 
 
 def _sync(device: torch.device, reset: bool = False) -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from otil_exp.loading import SDXL_UNET
+from otil_exp.models.architecture import SDXL as SDXL_ARCHITECTURE
 from otil_exp.shapes import PIPELINE_FOLDER
 from otil_exp.stages.cut import (
     balanced_cuts,
@@ -21,7 +21,7 @@ from otil_exp.stages.tape import tape
 from otil_exp.stages.wiring import crossing_elements, wires
 
 SHAPES_UNET = json.loads((PIPELINE_FOLDER / "unet" / "config.json").read_text())
-SDXL = tape(SDXL_UNET, 128, 128)
+SDXL = tape(SDXL_ARCHITECTURE.unet, 128, 128)
 SHAPES = tape(SHAPES_UNET, 32, 32)
 
 
@@ -33,7 +33,7 @@ def shares(units, names):
 def test_asyncdiffs_cut_has_the_shares_that_were_counted() -> None:
     """43.7 and 56.3 % at 1024 squared, 49.0 and 51.0 at 2048 squared (facts worked out over meta tensors)."""
     assert shares(SDXL, ["down1.down/up0.attn1"]) == [43.7, 56.3]
-    assert shares(tape(SDXL_UNET, 256, 256), ["down1.down/up0.attn1"]) == [49.0, 51.0]
+    assert shares(tape(SDXL_ARCHITECTURE.unet, 256, 256), ["down1.down/up0.attn1"]) == [49.0, 51.0]
 
 
 def test_the_default_for_two_stages_ends_after_the_fourth_of_ten_blocks() -> None:

@@ -117,6 +117,33 @@ def test_a_stage_holds_its_own_weights_alone(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(calls[0][0](*told), expected, strict=True))
 
 
+def test_a_stable_diffusion_has_four_levels_and_is_told_less() -> None:
+    torch.manual_seed(0)
+    unet = UNet2DConditionModel(
+        sample_size=16,
+        down_block_types=(*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
+        up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
+        block_out_channels=(8, 8, 16, 16),
+        layers_per_block=1,
+        norm_num_groups=4,
+        cross_attention_dim=2 * TEXT_WIDTH,
+        attention_head_dim=4,
+    )
+    unet.eval().requires_grad_(False)
+    given = inputs()
+    units = tape(unet.config, 16, 16)
+    expected = unet(given["sample"], given["timestep"], given["text"]).sample
+    for cut in legal_cuts(units)[::6]:
+        state, skips = (given["sample"],), dict[int, torch.Tensor]()
+        for segment in fold(units, [cut]):
+            call = SegmentCall(unet, units, segment)
+            results = call(given["timestep"], given["text"], *state, *(skips.get(one, state[0]) for one in call.takes))
+            left = len(results) - len(call.leaves)
+            state = results[:left]
+            skips.update(zip(call.leaves, results[left:], strict=True))
+        assert torch.equal(state[0], expected), cut.name(units)
+
+
 def test_a_segment_compiles_whole() -> None:
     """fullgraph: nothing in it needs Python's help."""
     unet, given = sdxl_like(layers=1), inputs()

@@ -10,7 +10,7 @@ from diffusers import UNet2DConditionModel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from otil_exp.loading import SDXL_UNET
+from otil_exp.models.architecture import SDXL as SDXL_ARCHITECTURE
 from otil_exp.shapes import PIPELINE_FOLDER
 from otil_exp.stages.tape import tape
 from tiny_sdxl import tiny_inputs, tiny_unet
@@ -40,7 +40,7 @@ def test_flops_are_those_that_torch_counts(height: int, width: int) -> None:
 
 def test_sdxl_has_the_flops_that_distrifusion_prints() -> None:
     """3,381 GMAC a sample at 1024 squared, which is DistriFusion's 6,763 a step of two."""
-    units = tape(SDXL_UNET, 128, 128)
+    units = tape(SDXL_ARCHITECTURE.unet, 128, 128)
     assert sum(unit.flops for unit in units) / 2e9 == pytest.approx(3381, rel=1e-3)
     assert len(units) == 93
 
@@ -61,10 +61,10 @@ def test_shapes_are_those_of_diffusers_modules(size: tuple[int, int]) -> None:
 
 
 def test_every_skip_is_taken_once() -> None:
-    units = tape(SDXL_UNET, 128, 128)
+    units = tape(SDXL_ARCHITECTURE.unet, 128, 128)
     assert sum(unit.pushes for unit in units) == sum(unit.pops for unit in units) == 9
 
 
 def test_other_unets_are_refused() -> None:
     with pytest.raises(ValueError, match="SimpleCrossAttnDownBlock2D: only UNets of DownBlock2D"):
-        tape({**SDXL_UNET, "down_block_types": ("SimpleCrossAttnDownBlock2D",) * 3}, 64, 64)
+        tape({**SDXL_ARCHITECTURE.unet, "down_block_types": ("SimpleCrossAttnDownBlock2D",) * 3}, 64, 64)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.models.architecture import ARCHITECTURES, architecture_of
+from otil_exp.models.architecture import architecture_of
 from otil_exp.stages.tape import Unit, tape
 from otil_exp.topology import Topology
 
 
 def units_of(config: ExperimentConfig) -> tuple[Unit, ...]:
     """The units of the cell's UNet at its size. Raises ValueError for a UNet that cannot be cut."""
-    factor = architecture_of(config.model).vae_factor
-    return _units(config.model.architecture, config.height // factor, config.width // factor)
+    architecture = architecture_of(config.model)
+    settings = json.dumps(dict(architecture.unet), default=list)
+    return _units(settings, config.height // architecture.vae_factor, config.width // architecture.vae_factor)
 
 
 @lru_cache(maxsize=64)
-def _units(architecture: str, height: int, width: int) -> tuple[Unit, ...]:
-    return tape(ARCHITECTURES[architecture]().unet, height, width)
+def _units(settings: str, height: int, width: int) -> tuple[Unit, ...]:
+    return tape(json.loads(settings), height, width)
 
 
 def check_ranks(name: str, topology: Topology) -> None:

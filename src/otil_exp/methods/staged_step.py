@@ -27,7 +27,7 @@ from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
 from otil_exp.stages.engine import SegmentEngine
-from otil_exp.stages.parts import SegmentCall, check_unet, keep_only
+from otil_exp.stages.parts import ADDED, SegmentCall, check_unet, keep_only
 from otil_exp.stages.tape import Unit
 from otil_exp.stages.wiring import Segment, Wire, known_states, wires
 from otil_exp.topology import RankContext
@@ -276,8 +276,8 @@ def _kind(message: Message) -> tuple[int, int, int, int]:
     return message.source, message.target, message.giver, message.taker
 
 
-def _told(own: StepInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _told(own: StepInputs) -> tuple[Tensor, ...]:
     """What every segment is told about a step."""
-    added = own.added_cond_kwargs
     timestep = own.timestep.to(torch.float32).expand(len(own.sample))
-    return timestep, own.encoder_hidden_states, added["text_embeds"], added["time_ids"]
+    added = [own.added_cond_kwargs[name] for name in ADDED if name in own.added_cond_kwargs]
+    return timestep, own.encoder_hidden_states, *added

@@ -17,6 +17,10 @@ from otil_exp.stages.tape import Unit
 from otil_exp.stages.wiring import Segment
 
 
+ADDED = ("text_embeds", "time_ids")
+"""What an SDXL is told besides the step and the text."""
+
+
 @dataclass(frozen=True)
 class _Layer:
     """The modules of one unit."""
@@ -45,9 +49,9 @@ class _Layer:
 class SegmentCall(nn.Module):
     """One segment of a UNet, on the modules of the UNet itself.
 
-    Called with what all segments are told (timestep (b,), text (b, tokens, width), text_embeds (b, width), time_ids
-    (b, 6)), then its state (the latents; the hidden state; inside a transformer tokens and residual), then the skips it
-    takes. Returns its state, then the skips it leaves; skips in the tape's order.
+    Called with what all segments are told (timestep (b,), text (b, tokens, width), of an SDXL also text_embeds (b,
+    width) and time_ids (b, 6)), then its state (the latents; the hidden state; inside a transformer tokens and
+    residual), then the skips it takes. Returns its state, then the skips it leaves; skips in the tape's order.
     """
 
     def __init__(self, unet: UNet2DConditionModel, units: Sequence[Unit], segment: Segment) -> None:
@@ -56,13 +60,13 @@ class SegmentCall(nn.Module):
         self.takes = segment.takes(units)
         self.leaves = segment.leaves(units)
         self.states = 2 if segment.start and units[segment.start - 1].inside else 1
-        self._start = segment.start
+        self.added = ADDED if unet.config.addition_embed_type == "text_time" else ()
         self._unet = (unet,)  # a tuple: not a child, whose weights would be this segment's
 
-    def forward(
-        self, timestep: Tensor, text: Tensor, text_embeds: Tensor, time_ids: Tensor, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
-        embedding = self._embedding(timestep, text, text_embeds, time_ids)
+    def forward(self, timestep: Tensor, text: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        told = len(self.added)
+        embedding = self._embedding(timestep, text, dict(zip(self.added, tensors[:told], strict=True)))
+        tensors = tensors[told:]
         state, residual = tensors[0], tensors[1] if self.states == 2 else None
         skips = list(tensors[self.states :])
         for layer in self.layers:
@@ -88,11 +92,10 @@ class SegmentCall(nn.Module):
             *(unet.get_submodule(name) for name in ("time_embedding", "add_embedding") if hasattr(unet, name)),
         ]
 
-    def _embedding(self, timestep: Tensor, text: Tensor, text_embeds: Tensor, time_ids: Tensor) -> Tensor:
+    def _embedding(self, timestep: Tensor, text: Tensor, added: dict[str, Tensor]) -> Tensor:
         """What every resnet is told about the step, and the picture's text and size (as UNet2DConditionModel does)."""
         unet = self._unet[0]
-        embedding = unet.time_embedding(unet.get_time_embed(text_embeds, timestep))
-        added = {"text_embeds": text_embeds, "time_ids": time_ids}
+        embedding = unet.time_embedding(unet.get_time_embed(text, timestep))
         extra = unet.get_aug_embed(emb=embedding, encoder_hidden_states=text, added_cond_kwargs=added)
         return embedding if extra is None else embedding + extra
 
@@ -106,8 +109,10 @@ def keep_only(unet: UNet2DConditionModel, calls: Sequence[SegmentCall]) -> None:
 def check_unet(unet: UNet2DConditionModel) -> None:
     """Raise ValueError for a UNet with parts that segments do not run."""
     odd = [name for name in ("class_embedding", "encoder_hid_proj", "time_embed_act") if getattr(unet, name, None)]
-    if odd or unet.config.center_input_sample:
-        raise ValueError(f"{', '.join(odd) or 'center_input_sample'}: a UNet with this cannot be cut into stages")
+    odd += ["center_input_sample"] if unet.config.center_input_sample else []
+    odd += ["addition_embed_type"] if unet.config.addition_embed_type not in (None, "text_time") else []
+    if odd:
+        raise ValueError(f"{', '.join(odd)}: a UNet with this cannot be cut into stages")
 
 
 def _run(

@@ -36,7 +36,12 @@ class AsyncDiff(Method[AsyncDiffConfig]):
                 f"preset.stride={preset.stride} with topology={topology.name}: {COMPONENTS[0]} to {COMPONENTS[-1]} "
                 f"components take {ranks[0]} to {ranks[-1]} ranks a half of the batch; use {use}"
             )
-        units_of(config)
+        names = [unit.name for unit in units_of(config)]
+        if "up0.attn0" not in names:
+            raise ValueError(
+                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, which "
+                f"attends on its lowest level; use model=sdxl or preset=fold"
+            )
 
     def uses(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})
