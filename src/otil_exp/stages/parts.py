@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from otil_exp.stages.tape import Unit
 from otil_exp.stages.wiring import Segment
 
-
 ADDED = ("text_embeds", "time_ids")
 """What an SDXL is told besides the step and the text."""
 

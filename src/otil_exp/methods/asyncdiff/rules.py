@@ -39,8 +39,8 @@ class AsyncDiff(Method[AsyncDiffConfig]):
         names = [unit.name for unit in units_of(config)]
         if "up0.attn0" not in names:
             raise ValueError(
-                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, which "
-                f"attends on its lowest level; use model=sdxl or preset=fold"
+                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, "
+                f"which attends on its lowest level; use model=sdxl or preset=fold"
             )
 
     def uses(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> frozenset[str]:
