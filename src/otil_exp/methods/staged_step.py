@@ -17,7 +17,7 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange.forecast import FittedGain, extrapolated_change, forecast
 from otil_exp.exchange.messages import Incoming, Messages, Outgoing, Parcel
-from otil_exp.exchange.phases import KNOWN, PREDICTION, Message, Phases, Run, Swap
+from otil_exp.exchange.phases import KNOWN, PREDICTION, Message, Phases, Run, Swap, ages
 from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
@@ -25,7 +25,8 @@ from otil_exp.rank_unet.on_rank import OnRank
 from otil_exp.rank_unet.sliced.graph import ATTENTION, BACKEND
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
-from otil_exp.schedule import Step
+from otil_exp.schedule import Step, schedule
+from otil_exp.stages.cut import stage_flops
 from otil_exp.stages.engine import SegmentEngine
 from otil_exp.stages.parts import ADDED, SegmentCall, check_unet, keep_only
 from otil_exp.stages.tape import Unit
@@ -34,6 +35,9 @@ from otil_exp.topology import RankContext
 
 LayOut = Callable[[Sequence[Step]], Phases]
 """From the steps of a picture to who does what in them."""
+
+EXAMPLE_STEPS = 24
+"""Enough for ages to have settled, whatever the stages."""
 
 
 def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], choice: EngineChoice) -> SegmentEngine:
@@ -48,6 +52,14 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
         first_call=lambda: sdpa_kernel(ATTENTION, set_priority=True),
         record=record,
     )
+
+
+def stages_in_words(units: Sequence[Unit], segments: Sequence[Segment], lay_out: LayOut) -> str:
+    """For the record: how the work is shared out, and how old what a prediction rests on may be."""
+    flops = stage_flops(units, segments)
+    shares = ", ".join(f"{100 * one / sum(flops):.1f}" for one in flops)
+    oldest = max(ages(lay_out(schedule(EXAMPLE_STEPS, 0))))
+    return f"{len(flops)} stages of {shares} % of the FLOPs, up to {oldest} step{'s' if oldest > 1 else ''} old"
 
 
 class StagesOnRank(OnRank):
@@ -78,7 +90,8 @@ class StagesOnRank(OnRank):
         self._units, self._segments, self._lay_out = units, segments, lay_out
         own = self.stage if self.stage <= max(one.stage for one in segments) else 0  # a second outer stage
         choice = choose_engine(engine, ranks, exchanges_in_layers=False)
-        self.runs_as, self.captured = choice.sentence, choice.captured
+        self.runs_as = f"{choice.sentence}; {stages_in_words(units, segments, lay_out)}"
+        self.captured = choice.captured
         self._undo = forgets_graphs() if choice.compiled else None
         if choice.compiled:  # the layers that every compiled method has: projections merged, channels last
             slice_layers(unet, Slices(index=0, count=1, group=None, device=ranks.device), GnSync.off)
