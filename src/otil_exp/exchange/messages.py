@@ -2,7 +2,8 @@
 
 A message has a shape that both ends know beforehand. What is sent is copied into one of two buffers, so that whoever
 made it may overwrite it while it travels; what is received lies in a buffer of its own until the next message of its
-kind but `depth` arrives. On NCCL nothing waits on the host; on gloo the host waits, bounded by the group's time-out.
+kind but `depth` arrives. On NCCL nothing waits on the host. On gloo the host waits, bounded by the group's time-out, and
+what lies on a GPU goes through the host's memory, as gloo sends nothing else.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Messages:
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device, depth: int = 1) -> None:
         """group: the ranks of this half; None is the default group. depth: messages of a kind that are kept."""
         self._group, self._device, self._depth = group, device, depth
+        on_host = device.type == "cuda" and dist.get_backend(group) == "gloo"
+        self._wire = torch.device("cpu") if on_host else device
         self._parcels: dict[Hashable, Parcel] = {}
         self._sending: dict[Hashable, tuple[Tensor, Tensor]] = {}
         self._receiving: dict[Hashable, tuple[Tensor, ...]] = {}
@@ -78,9 +81,9 @@ class Messages:
         """Make the buffers of a kind of message."""
         self._parcels[kind] = parcel
         if sends:
-            self._sending[kind] = (self._buffer(parcel), self._buffer(parcel))
+            self._sending[kind] = (self._buffer(parcel, self._wire), self._buffer(parcel, self._wire))
         if receives:
-            self._receiving[kind] = tuple(self._buffer(parcel) for _ in range(self._depth))
+            self._receiving[kind] = tuple(self._buffer(parcel, self._device) for _ in range(self._depth))
         self._turns[kind] = 0
 
     def meet(self) -> None:
@@ -93,10 +96,11 @@ class Messages:
         Raises TimeoutError, naming the rank, if a message does not come in the group's time-out (gloo; NCCL's watchdog
         ends the process and logs the operation).
         """
-        operations, peers, arrived = [], [], []
+        operations, peers, places = [], [], []
         for take in takes:
-            buffer = self._next(take.kind, self._receiving)
-            arrived.append(self._parcels[take.kind].opened(buffer))
+            place = self._next(take.kind, self._receiving)
+            buffer = place if self._wire == self._device else torch.empty_like(place, device=self._wire)
+            places.append((place, buffer))
             operations.append(dist.P2POp(dist.irecv, buffer, group=self._group, group_peer=take.source))
             peers.append(take.source)
         for give in gives:
@@ -104,17 +108,11 @@ class Messages:
             self._parcels[give.kind].packed(give.tensors, buffer)
             operations.append(dist.P2POp(dist.isend, buffer, group=self._group, group_peer=give.to))
             peers.append(give.to)
-        works = dist.batch_isend_irecv(operations)
-        if len(works) != len(operations):  # NCCL: one handle for all of them, and waiting is the stream's business
-            for work in works:
-                work.wait()
-            return arrived
-        for index, work in enumerate(works):
-            if index < len(takes):
-                self._wait(work, peers[index], "send its message")
-            else:
-                self._under_way[id(operations[index].tensor)] = (peers[index], [work])
-        return arrived
+        self._start(operations, peers, len(takes))
+        for place, buffer in places:
+            if place is not buffer:
+                place.copy_(buffer)
+        return [self._parcels[take.kind].opened(place) for take, (place, _) in zip(takes, places, strict=True)]
 
     def finish(self) -> None:
         """Wait for what is still being sent."""
@@ -122,6 +120,19 @@ class Messages:
             for work in works:
                 self._wait(work, peer, "take a message")
         self._under_way.clear()
+
+    def _start(self, operations: Sequence[dist.P2POp], peers: Sequence[int], takes: int) -> None:
+        """Start all operations, of which the first are takes, and wait for these."""
+        works = dist.batch_isend_irecv(list(operations))
+        if len(works) != len(operations):  # NCCL: one handle for all of them, and waiting is the stream's business
+            for work in works:
+                work.wait()
+            return
+        for index, (operation, peer, work) in enumerate(zip(operations, peers, works, strict=True)):
+            if index < takes:
+                self._wait(work, peer, "send its message")
+            else:
+                self._under_way[id(operation.tensor)] = (peer, [work])
 
     def _free(self, give: Outgoing) -> Tensor:
         """The buffer whose turn it is, once what was last sent from it has gone."""
@@ -149,5 +160,6 @@ class Messages:
                 f"compiling), raise launch.collective_timeout_s; its log says what it was doing"
             ) from error
 
-    def _buffer(self, parcel: Parcel) -> Tensor:
-        return torch.zeros(parcel.numel, dtype=parcel.dtype, device=self._device)
+    @staticmethod
+    def _buffer(parcel: Parcel, device: torch.device) -> Tensor:
+        return torch.zeros(parcel.numel, dtype=parcel.dtype, device=device)
