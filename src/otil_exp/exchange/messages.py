@@ -1,9 +1,9 @@
 """Messages between ranks of one half of the batch: sent and received at once, on the device, into buffers that stay.
 
 A message has a shape that both ends know beforehand. What is sent is copied into one of two buffers, so that whoever
-made it may overwrite it while it travels; what is received lies in a buffer of its own until the next message of its
-kind but `depth` arrives. On NCCL nothing waits on the host. On gloo the host waits, bounded by the group's time-out, and
-what lies on a GPU goes through the host's memory, as gloo sends nothing else.
+made it may overwrite it while it travels; what is received lies in a buffer of its own until `depth` more of its kind
+have come. On NCCL nothing waits on the host. On gloo the host waits, bounded by the group's time-out, and what lies on
+a GPU goes through the host's memory, as gloo sends nothing else.
 """
 
 from __future__ import annotations
