@@ -118,7 +118,7 @@ def test_the_record_has_shares_and_ages_in_words() -> None:
     units = tape(SDXL.unet, 128, 128)
     segments = fold(units, named_cuts(units, ["down1.down/up0.attn1.4"]))
     said = stages_in_words(units, segments, lambda steps: fold_phases(steps, 2))
-    assert said == "2 stages of 49.7, 50.3 % of the FLOPs, up to 1 step old"
+    assert said == "2 stages of 49.7, 50.3 % of the FLOPs, cut after down1.down, up0.attn1.4; up to 1 step old"
     said = stages_in_words(units, segments, lambda steps: fold_phases(steps, 2, every=2))
     assert said.endswith("up to 3 steps old")
 

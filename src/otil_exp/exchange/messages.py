@@ -9,7 +9,7 @@ a GPU goes through the host's memory, as gloo sends nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -142,7 +142,7 @@ class Messages:
             self._wait(work, peer, "take a message")
         return buffer
 
-    def _next(self, kind: Hashable, buffers: dict[Hashable, tuple[Tensor, ...]]) -> Tensor:
+    def _next(self, kind: Hashable, buffers: Mapping[Hashable, tuple[Tensor, ...]]) -> Tensor:
         turn = self._turns[kind]
         self._turns[kind] += 1
         return buffers[kind][turn % len(buffers[kind])]

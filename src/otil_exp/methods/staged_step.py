@@ -59,7 +59,9 @@ def stages_in_words(units: Sequence[Unit], segments: Sequence[Segment], lay_out:
     flops = stage_flops(units, segments)
     shares = ", ".join(f"{100 * one / sum(flops):.1f}" for one in flops)
     oldest = max(ages(lay_out(schedule(EXAMPLE_STEPS, 0))))
-    return f"{len(flops)} stages of {shares} % of the FLOPs, up to {oldest} step{'s' if oldest > 1 else ''} old"
+    ends = ", ".join(units[one.stop - 1].name for one in segments[:-1])
+    old = f"up to {oldest} step{'s' if oldest > 1 else ''} old"
+    return f"{len(flops)} stages of {shares} % of the FLOPs, cut after {ends}; {old}"
 
 
 class StagesOnRank(OnRank):

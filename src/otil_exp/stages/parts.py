@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
@@ -27,14 +28,14 @@ class _Layer:
     kind: str
     """conv_in, resnet, transformer (whole), block (of a transformer that is cut), down, up or conv_out."""
 
-    module: nn.Module
+    module: Any
     skip: bool = False
     """Whether a skip is joined first."""
 
     keeps: bool = False
     """Whether the state is left as a skip."""
 
-    whole: nn.Module | None = None
+    whole: Any = None
     """block: the transformer it is part of."""
 
     first: bool = False
@@ -135,9 +136,8 @@ def _run(
     return module(state), None
 
 
-def _tokens(transformer: nn.Module | None, state: Tensor) -> Tensor:
+def _tokens(transformer: Any, state: Tensor) -> Tensor:
     """(b, c, h, w) to (b, h w, c), normed and projected, as Transformer2DModel begins."""
-    assert transformer is not None
     state = transformer.norm(state)
     if not transformer.use_linear_projection:
         state = transformer.proj_in(state)
@@ -146,9 +146,8 @@ def _tokens(transformer: nn.Module | None, state: Tensor) -> Tensor:
     return transformer.proj_in(state) if transformer.use_linear_projection else state
 
 
-def _joined(transformer: nn.Module | None, tokens: Tensor, residual: Tensor) -> Tensor:
+def _joined(transformer: Any, tokens: Tensor, residual: Tensor) -> Tensor:
     """(b, h w, c) back to (b, c, h, w), projected and added to the residual, as Transformer2DModel ends."""
-    assert transformer is not None
     b, _, h, w = residual.shape
     if transformer.use_linear_projection:
         tokens = transformer.proj_out(tokens)
@@ -170,7 +169,7 @@ class _Output(nn.Module):
         super().__init__()
         self.norm, self.act, self.conv = unet.conv_norm_out, unet.conv_act, unet.conv_out
 
-    def forward(self, state: Tensor) -> Tensor:
+    def forward(self, state: Tensor) -> Any:
         return self.conv(self.act(self.norm(state)))
 
 
@@ -198,7 +197,7 @@ def _layers(unet: UNet2DConditionModel, units: Sequence[Unit], segment: Segment)
 
 
 def _add_transformer_unit(
-    layers: list[_Layer], transformer: nn.Module, units: Sequence[Unit], index: int, segment: Segment
+    layers: list[_Layer], transformer: Any, units: Sequence[Unit], index: int, segment: Segment
 ) -> None:
     """One block of a transformer: as part of the whole transformer if that lies within the segment."""
     blocks = transformer.transformer_blocks
@@ -222,7 +221,7 @@ def _add_transformer_unit(
     )
 
 
-def _block(unet: UNet2DConditionModel, where: str) -> nn.Module:
+def _block(unet: UNet2DConditionModel, where: str) -> Any:
     """down0, mid or up1, as the UNet calls it; the UNet itself for its first and last convolution."""
     if where == "mid":
         return unet.mid_block
