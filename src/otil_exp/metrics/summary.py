@@ -119,7 +119,7 @@ def _missing(
             beside = len(scores) * compared if REFERENCE in metric.needs else others
             why = f"needs 2 pictures on both sides, has {len(scores)} and {beside}"
         elif REFERENCE in metric.needs and not compared:
-            why = no_reference
+            why = str(no_reference)
         elif SEAMS in metric.needs and not boundaries.labels:
             why = "this method leaves no boundary of slices in a picture"
         elif SEAMS in metric.needs:

@@ -24,7 +24,7 @@ def cost_metrics(rows: list[StepRow], warm: bool) -> dict[str, Any]:
     cold = set() if warm or len(pictures) == 1 else {pictures[0]}
     timed = [row for row in rows if row.rank == 0 and (row.prompt, row.repeat) not in cold]
     after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
-    values = {
+    values: dict[str, Sequence[float]] = {
         "latency/step_ms": [row.ms for row in timed_after],
         "latency/step_ms_all": [row.ms for row in timed],
         "traffic/bytes_sent_per_step": [row.bytes_sent for row in after],

@@ -112,7 +112,7 @@ class _Task:
         basis[REFERENCE] = reference and [reference.path.name, reference.record.get("ended")]
         pictures = _ground_truth(settings, record, config)
         basis[GROUND_TRUTH] = pictures and pictures.identity
-        return cls(record, config, reference and reference.path, basis)
+        return cls(record, config, None if reference is None else reference.path, basis)
 
 
 def _outlived(folder: RunFolder, made: dict[str, Any], basis: dict[str, Any]) -> list[str]:
