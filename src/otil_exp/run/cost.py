@@ -21,7 +21,7 @@ def cost_metrics(rows: list[StepRow], warm: bool) -> dict[str, Any]:
     first picture is left out of times where there are others, as it pays for caches.
     """
     pictures = sorted({(row.prompt, row.repeat) for row in rows})
-    cold = set() if warm or len(pictures) == 1 else {pictures[0]}
+    cold = set() if warm or len(pictures) <= 1 else {pictures[0]}
     timed = [row for row in rows if row.rank == 0 and (row.prompt, row.repeat) not in cold]
     after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
     values: dict[str, Sequence[float]] = {
@@ -55,5 +55,5 @@ def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
 def _mean(key: str, values: Sequence[float]) -> dict[str, Any]:
     """Mean with its count; no value where there was nothing, such as steps after a warm-up that fills the run."""
     if not values:
-        return entry(key, None, 0, missing="no step after the warm-up")
+        return entry(key, None, 0, missing="no such step in steps.csv, such as one after the warm-up")
     return entry(key, fmean(values), len(values))
