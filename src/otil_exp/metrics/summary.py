@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from otil_exp.metrics.distances import set_distances
+from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS
 from otil_exp.metrics.picture import PictureScores, Scorers
-from otil_exp.metrics.registry import COST, GROUND_TRUTH, METRICS, REFERENCE, SEAMS, SETS, lookup
+from otil_exp.metrics.registry import COST, METRICS, SETS, lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.text_image import clip_score
 
