@@ -38,9 +38,7 @@ class Cell:
     @property
     def label(self) -> str:
         """The cell in a line of output."""
-        topology = self.effective.topology
-        split = "" if topology.world_size == 1 else " split" if topology.split_batch else " nosplit"
-        return f"{self.effective.preset.name} on {topology.world_size} rank(s){split}"
+        return f"{self.effective.preset.name} on {topology_of(self.effective).name}"
 
     @property
     def settled(self) -> bool:
@@ -74,6 +72,10 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
 
 def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]:
     """What a run folder will say of a cell, for tables in which it never began."""
-    topology = {"world_size": what.topology.world_size, "split_batch": what.topology.split_batch}
+    topology = {
+        "name": topology_of(what).name,
+        "world_size": what.topology.world_size,
+        "split_batch": what.topology.split_batch,
+    }
     effective = {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period}
     return {"method": what.preset.name, "topology": topology, "effective": effective, "config": to_plain(config)}

@@ -1,12 +1,12 @@
-"""The figures of a run as cells of a table: value, distance to the reference, best of its kind."""
+"""The figures that are shown of a run, wherever they are: the columns of the page, of papers and of the console."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from otil_exp.report.collect import Run
-from otil_exp.report.comparable import machine
+from otil_exp.report.comparable import is_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,44 +18,63 @@ class Column:
     better: int = 0
     """-1: less is better, 1: more is better, 0: neither."""
     scale: float = 1
-    form: str = ".3g"
+    form: str = ".4g"
     delta: str = ""
     """How a run is set against the reference run: speedup, difference, or natural (against the reference picture at the
     same rows, which metrics.json has beside); empty where the metric is a distance to the reference already."""
     core: bool = False
     """Shown from the start."""
+    console: bool = False
+    """Part of the table that ends a grid."""
 
     @property
     def is_time(self) -> bool:
-        return self.key.startswith("latency/")
+        return is_time(self.key)
+
+    @property
+    def is_score(self) -> bool:
+        """Judged from pictures, so that its sample count says how far to trust it."""
+        return not self.is_time and not self.key.startswith("traffic/")
+
+    @property
+    def arrow(self) -> str:
+        return {-1: "↓", 0: "", 1: "↑"}[self.better]
+
+    @property
+    def direction(self) -> str:
+        return {-1: "less is better", 0: "", 1: "more is better"}[self.better]
+
+    def text(self, value: float) -> str:
+        """The value in the header's unit, with the column's decimals."""
+        return format(value * self.scale, self.form)
+
+    def signed(self, value: float) -> str:
+        """A difference as `text` has it, with its sign."""
+        return format(value * self.scale, f"+{self.form}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One figure as shown."""
+def _core(key: str, header: str, better: int, form: str, **more: object) -> Column:
+    return Column(key=key, header=header, better=better, form=form, core=True, **more)  # type: ignore[arg-type]
 
-    text: str = "-"
-    value: float | None = None
-    delta: str = ""
-    title: str = ""
-    """Sample count, standard error, and why not to trust it."""
-    best: bool = False
-    doubtful: bool = False
 
+STEP_MS = _core("latency/step_ms", "ms/step", -1, ".1f", delta="speedup", console=True)
+SENT = _core("traffic/bytes_sent_per_step", "MB/step", -1, ".3f", scale=1e-6, console=True)
+PSNR = _core("ref/psnr", "PSNR dB", 1, ".2f", console=True)
 
 CORE = (
-    Column(key="latency/step_ms", header="ms/step", better=-1, form=".1f", delta="speedup", core=True),
-    Column(key="latency/image_s", header="s/image", better=-1, form=".2f", delta="speedup", core=True),
-    Column(key="traffic/bytes_sent_per_step", header="MB/step", better=-1, scale=1e-6, form=".3f", core=True),
-    Column(key="traffic/collectives_per_step", header="collectives per step", better=-1, form=".1f", core=True),
-    Column(key="ref/psnr", header="PSNR dB", better=1, form=".2f", core=True),
-    Column(key="ref/ssim", header="SSIM", better=1, form=".4f", core=True),
-    Column(key="ref/lpips_alex", header="LPIPS", better=-1, core=True),
-    Column(key="ref/effnet_lite0_5stage", header="EfficientNet distance", better=-1, core=True),
-    Column(key="ref/step_levels", header="seam, levels", better=-1, form=".2f", core=True),
-    Column(key="fid/orig", header="FID w/ orig.", better=-1, core=True),
-    Column(key="fid/gt", header="FID w/ GT", better=-1, delta="difference", core=True),
-    Column(key="text/clip_score", header="CLIP score", better=1, form=".2f", delta="difference", core=True),
+    STEP_MS,
+    _core("latency/image_s", "s/image", -1, ".2f", delta="speedup", console=True),
+    _core("memory/peak_mib", "peak MiB", -1, ".0f"),
+    SENT,
+    _core("traffic/collectives_per_step", "collectives per step", -1, ".1f"),
+    PSNR,
+    _core("ref/ssim", "SSIM", 1, ".4f"),
+    _core("ref/lpips_alex", "LPIPS", -1, ".4f"),
+    _core("ref/effnet_lite0_5stage", "EfficientNet distance", -1, ".4f"),
+    _core("ref/step_levels", "seam, levels", -1, ".2f", console=True),
+    _core("fid/orig", "FID w/ orig.", -1, ".2f"),
+    _core("fid/gt", "FID w/ GT", -1, ".2f", delta="difference"),
+    _core("text/clip_score", "CLIP score", 1, ".2f", delta="difference"),
 )
 
 PERCEPTUAL = ("ref/lpips_alex", "ref/effnet_lite0_5stage")
@@ -71,66 +90,8 @@ def columns(runs: Sequence[Run]) -> list[Column]:
     return [column for column in CORE if column.key in keys] + [_other(key) for key in others]
 
 
-def cells(runs: Sequence[Run], column: Column) -> list[Cell]:
-    """One cell a run, the best of comparable finished ones marked; the reference takes no part in that."""
-    found = [_cell(run, column) for run in runs]
-    return [replace(cell, best=_is_best(i, runs, found, column)) for i, cell in enumerate(found)]
-
-
-def time_doubt(run: Run) -> str | None:
-    """Why the times of a run say nothing, or nothing beside its reference; None if they do."""
-    why = run.record.get("times_meaningless")
-    if why:
-        return f"means nothing: {why}"
-    if run.reference is not None and machine(run) != machine(run.reference):
-        return f"another machine than the reference's, {machine(run.reference)}"
-    return None
-
-
 def _other(key: str) -> Column:
     family = key.split("/")[0].split("_")[0]
     better = {"fid": -1, "kid": -1, "frechet": -1, "kernel": -1, "text": 1}.get(family, 0)
     delta = "natural" if family == "seam" else "difference" if key.endswith("/gt") or family == "text" else ""
     return Column(key=key, header=key, better=better, delta=delta)
-
-
-def _cell(run: Run, column: Column) -> Cell:
-    value = run.value(column.key)
-    if value is None:
-        return Cell(title=str(run.metrics.get(column.key, {}).get("missing", "")))
-    entry = run.metrics[column.key]
-    error = entry.get("standard_error")
-    doubt = time_doubt(run) if column.is_time else None
-    facts = [f"n = {entry.get('n', '?')}", f"standard error {error * column.scale:.2g}" if error else "", doubt or ""]
-    return Cell(
-        text=format(value * column.scale, column.form),
-        value=value,
-        delta=_delta(run, column, value),
-        title="; ".join(fact for fact in facts if fact),
-        doubtful=doubt is not None,
-    )
-
-
-def _delta(run: Run, column: Column, value: float) -> str:
-    """The value beside the reference's: 1.83x, +0.41; empty where there is nothing to set it against."""
-    if column.delta == "natural":
-        natural = run.value(column.key.replace("seam/", "reference/"))
-        return "" if natural is None else format((value - natural) * column.scale, "+.3g")
-    other = run.reference.value(column.key) if run.reference else None
-    if not column.delta or other is None:
-        return ""
-    if column.delta == "speedup":
-        return f"{other / value:.2f}x" if value else ""
-    return format((value - other) * column.scale, "+.3g")
-
-
-def _is_best(index: int, runs: Sequence[Run], found: Sequence[Cell], column: Column) -> bool:
-    def takes_part(run: Run, cell: Cell) -> bool:
-        return run.status == "done" and not run.is_reference and cell.value is not None and not cell.doubtful
-
-    pairs = list(zip(runs, found, strict=True))
-    if not column.better or not takes_part(*pairs[index]):
-        return False
-    rivals = [c for r, c in pairs if takes_part(r, c) and r.picture_key == runs[index].picture_key]
-    top = max(rivals, key=lambda cell: (cell.value or 0) * column.better)
-    return len(rivals) > 1 and found[index].text == top.text
