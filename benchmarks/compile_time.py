@@ -23,10 +23,10 @@ from torch._inductor.async_compile import AsyncCompile
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from otil_exp.choices import GnSync
-from otil_exp.loading import SDXL_UNET
-from otil_exp.upstream.inputs import StepInputs, predict
-from otil_exp.upstream.sliced.slices import Slices
-from otil_exp.upstream.sliced.tree import silent_copy, slice_layers
+from otil_exp.models.architecture import SDXL
+from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.rank_unet.sliced.slices import Slices
+from otil_exp.rank_unet.sliced.tree import silent_copy, slice_layers
 
 SIDE = 32
 """Of the latent."""
@@ -74,7 +74,7 @@ def without_kernels() -> None:
 def sliced_unet() -> UNet2DConditionModel:
     torch.set_default_dtype(torch.float16)
     with torch.device("meta"):
-        unet = UNet2DConditionModel(**SDXL_UNET)
+        unet = UNet2DConditionModel(**SDXL.unet)
     torch.set_default_dtype(torch.float32)
     unet = unet.to_empty(device="cpu").eval().requires_grad_(False)
     slice_layers(unet, Slices(index=0, count=2, group=None, device=torch.device("cpu")), GnSync.off)

@@ -21,12 +21,13 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.fake_peers import rank_0
-from otil_exp.app import conf_folder
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
-from otil_exp.config import ExperimentConfig, register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig
+from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import RankPipeline, build_pipeline
-from otil_exp.validate import topology_of
+from otil_exp.schema import register_schema
 
 METHODS = (
     ("otil_context", "k=quarter"),

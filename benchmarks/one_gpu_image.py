@@ -26,17 +26,18 @@ from hydra.errors import HydraException
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.measure import host_waits
-from otil_exp.app import conf_folder
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
-from otil_exp.config import ExperimentConfig, register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
+from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
+from otil_exp.schema import register_schema
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import sliced_vae
-from otil_exp.validate import topology_of
 
 STEPS = int(os.environ.get("STEPS", 50))
 

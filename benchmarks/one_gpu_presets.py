@@ -15,7 +15,8 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 
 NAME = "one_gpu_presets"
 PRESETS = ("reference", "naive_patch", "full_sync", "distrifusion", "guide", "otil", "balanced", "tensor")

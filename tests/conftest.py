@@ -9,8 +9,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from composing import Compose, Typed
-from otil_exp.app import conf_folder
-from otil_exp.config import ExperimentConfig, register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig
+from otil_exp.schema import register_schema
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,8 +11,8 @@ import torch
 from torch import distributed as dist
 
 from otil_exp import topology as t
+from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
-from otil_exp.effective import effective
 from otil_exp.pipeline import StepTrace, build_pipeline
 from otil_exp.topology import Topology
 from ranks import run_ranks

@@ -23,7 +23,7 @@ from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.several_gpus.parts import PARTS
 from benchmarks.several_gpus.tables import together
 from benchmarks.side_by_side import Job, side_by_side
-from otil_exp.exchange.schedule import Step
+from otil_exp.schedule import Step
 
 ROOT = Path(__file__).parents[1]
 

@@ -35,7 +35,7 @@ FORBIDDEN = {
     ),
     "report": ("torch.distributed", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
     "launch": ("otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "hydra"),
-    "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cell", "hydra"),
+    "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cells.prepare", "hydra"),
     "tracking": (
         "torch",
         "hydra",
@@ -59,7 +59,15 @@ FORBIDDEN = {
 EXCEPT = {"config.py": ("otil_exp.choices",)}
 """What it may import nevertheless."""
 
-LIGHT = ("torch", "diffusers", "transformers", "otil_exp.pipeline", "otil_exp.run", "otil_exp.cell", "otil_exp.launch")
+LIGHT = (
+    "torch",
+    "diffusers",
+    "transformers",
+    "otil_exp.pipeline",
+    "otil_exp.run",
+    "otil_exp.cells.prepare",
+    "otil_exp.launch",
+)
 
 
 def imports(path: Path, top_level_only: bool = False) -> list[str]:

@@ -11,12 +11,22 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from otil_exp.app import conf_folder
-from otil_exp.config import register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.schema import register_schema
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-COMMANDS = sorted({line.split("#")[0].strip() for line in re.findall(r"^(?:\.venv/bin/)?otil-exp .+$", README, re.M)})
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    page.name: page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
+COMMANDS = sorted(
+    {
+        line.split("#")[0].strip()
+        for page in PAGES.values()
+        for line in re.findall(r"^(?:\.venv/bin/)?otil-exp .+$", page, re.M)
+    }
+)
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGES["from_python.md"], re.S)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -30,7 +40,22 @@ def test_every_command_of_the_readme_composes(command: str) -> None:
 
 def test_there_are_commands_and_a_snippet_to_try() -> None:
     assert len(COMMANDS) >= 5
-    assert len(SNIPPETS) == 1
+    assert len(SNIPPETS) == 2
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert len(README.splitlines()) <= 120
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    folders = {"README.md": ROOT} | {name: ROOT / "docs" for name in PAGES if name != "README.md"}
+    missing = [
+        f"{name}: {link}"
+        for name, page in PAGES.items()
+        for link in re.findall(r"\]\(([^)#:]+)\)", page)
+        if not (folders[name] / link).exists()
+    ]
+    assert not missing
 
 
 def test_the_python_way_in_runs_as_printed(tmp_path: Path) -> None:

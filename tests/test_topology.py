@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import time
 from dataclasses import asdict
 
 import pytest
@@ -145,3 +147,43 @@ def test_processes_that_contradict_the_topology_are_refused(monkeypatch: pytest.
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RuntimeError, match="2 processes were started for a topology of 4"):
         t.join(Topology(world_size=4, split_batch=False), "cpu", timeout_s=30)
+
+
+BOUND_S = 2.0
+
+
+def waits_for_a_stopped_rank(rank: int, port: str, stopped: int) -> dict[str, float]:
+    """Seconds that this rank waits in each group it shares with a rank that is stopped meanwhile (SIGSTOP)."""
+    pids: list[int] = [0] * 4
+    dist.all_gather_object(pids, os.getpid())
+    dist.destroy_process_group()  # the harness made one; join makes its own
+    os.environ.update(RANK=str(rank), WORLD_SIZE="4", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    ranks = t.join(Topology(world_size=4, split_batch=True), "cpu", timeout_s=BOUND_S)
+    groups = {"all": dist.group.WORLD, "batch": ranks.batch_group, "pair": ranks.pair_group}
+    t.meet()
+    if rank == stopped:
+        os.kill(os.getpid(), signal.SIGSTOP)  # until rank 0 or 1, whichever is not stopped, goes on with it
+        return {}
+    waited = {}
+    for name, group in groups.items():
+        if stopped not in dist.get_process_group_ranks(group):
+            continue
+        start = time.monotonic()
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(torch.ones(1), group=group)
+        waited[name] = time.monotonic() - start
+    if rank == (1 if stopped == 0 else 0):
+        time.sleep(3 * BOUND_S)  # the others are done as well
+        os.kill(pids[stopped], signal.SIGCONT)
+    return waited
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("stopped", [0, 3])
+def test_every_group_gives_up_on_a_stopped_rank_in_the_bound(stopped: int) -> None:
+    """Split batch: rank 3 is in batch {2,3} and pair {1,3}, rank 0 in {0,1} and {0,2}. torch's own bound is 30 min."""
+    waited = run_ranks(4, waits_for_a_stopped_rank, free_port(), stopped)
+    batch_peer, pair_peer = (1, 2) if stopped == 0 else (2, 1)
+    assert set(waited[batch_peer]) == {"all", "batch"}
+    assert set(waited[pair_peer]) == {"all", "pair"}
+    assert all(seconds < 60 for own in waited for seconds in own.values())

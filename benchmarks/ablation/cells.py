@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from otil_exp.app import conf_folder
-from otil_exp.cell import Cell, prepare
-from otil_exp.config import register_schema
+from otil_exp.cells.prepare import prepare
+from otil_exp.conf_tree import conf_folder
+from otil_exp.run_folder.cell import Cell
+from otil_exp.schema import register_schema
 
 EXPERIMENTS = (
     *("methods", "budget", "halos", "every", "codec", "score", "overlap"),

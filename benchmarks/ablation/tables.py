@@ -167,7 +167,7 @@ def _reference(grid: dict[str, Runs]) -> Path:
     """The reference's pictures, beside those of the others."""
     grid_folder = grid["methods"]["preset=distrifusion"].images.parents[1]
     folders = (RunFolder(path) for path in grid_folder.iterdir() if (path / "record.json").exists())
-    return next(folder.images for folder in folders if folder.finished and folder.record["method"] == "reference")
+    return next(folder.images for folder in folders if folder.finished and folder.is_reference)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.one_gpu_speed.cases import Case
 from benchmarks.one_gpu_speed.rank import WARMUP_STEPS
-from otil_exp.exchange import Step, step_kinds
+from otil_exp.schedule import Step, schedule
 
 REPEATS = 20
 """Of a silent step at 1024²; fewer of a larger one, more of a smaller one."""
@@ -51,7 +51,7 @@ def measured(
 
 def steps_of(case: Case) -> tuple[Step, ...]:
     """More steps than any measurement takes."""
-    return step_kinds(400, WARMUP_STEPS if case.world_size > 1 else -1)
+    return schedule(400, WARMUP_STEPS if case.world_size > 1 else -1)
 
 
 def kernels(unet: Any, inputs: dict[str, Any], case: Case) -> str:

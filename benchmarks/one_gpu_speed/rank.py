@@ -14,11 +14,11 @@ from benchmarks.one_gpu_speed.cases import Case
 from otil_exp import loading
 from otil_exp.choices import Engine, GnSync, Parallelism, Scheduler, SyncMode
 from otil_exp.config import ModelConfig
+from otil_exp.rank_unet.kinds import StepKinds
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
-from otil_exp.upstream.kinds import StepKinds
-from otil_exp.upstream.sliced import graph
 
 WARMUP_STEPS = 15
 """More synchronous steps than are timed."""
@@ -57,7 +57,7 @@ def random_unet(dtype: torch.dtype, device: torch.device) -> UNet2DConditionMode
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     with device:
-        unet = UNet2DConditionModel(**loading.SDXL_UNET).eval()
+        unet = UNet2DConditionModel(**SDXL.unet).eval()
     torch.set_default_dtype(torch.float32)
     return unet
 

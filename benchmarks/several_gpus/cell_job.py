@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.side_by_side import Files, Job
-from otil_exp.cell import Cell
 from otil_exp.launch import RankFailure, launch
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.run import execution
 from otil_exp.run.failure import note_failure
-from otil_exp.run_folder.spec import RunSpec
+from otil_exp.run_folder.cell import Cell
 from otil_exp.topology import RankContext, meet
 
 COMPILE_THREADS = "8"
@@ -34,15 +33,14 @@ class CellJob(Job):
 def start_ranks(cell: Cell, files: Files) -> None:
     """What the process of a job does."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", COMPILE_THREADS)
-    run = RunSpec(effective=cell.effective, composed=cell.composed, prompts=cell.prompts, folder=cell.folder)
     try:
-        launch(run_rank, cell.effective.topology.world_size, run, files, log_dir=cell.folder.logs, threads=1)
+        launch(run_rank, cell.effective.topology.world_size, cell, files, log_dir=cell.folder.logs, threads=1)
     except RankFailure as failure:
         note_failure(cell.folder, failure.rank, failure.reason, failure.traceback)
         raise
 
 
-def run_rank(run: RunSpec, files: Files) -> None:
+def run_rank(cell: Cell, files: Files) -> None:
     """What a rank does: that of any run, but for the halt."""
 
     def built(config: Any, ranks: RankContext, *models: Any, **options: Any) -> RankPipeline:
@@ -54,4 +52,4 @@ def run_rank(run: RunSpec, files: Files) -> None:
         return pipeline
 
     execution.build_pipeline = built
-    execution.execute([run], hosted=False)
+    execution.execute([cell], hosted=False)

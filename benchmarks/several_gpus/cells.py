@@ -9,11 +9,12 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from benchmarks.several_gpus.plan import METHODS, Plan, keep, results
-from otil_exp.app import conf_folder
-from otil_exp.cell import Cell, prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import DeviceKind, GnSync
-from otil_exp.config import ExperimentConfig, gn_sync_of, register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig
 from otil_exp.job import Job
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.validate import topology_of
 

@@ -10,7 +10,7 @@ from benchmarks.several_gpus.cell_job import CellJob
 from benchmarks.several_gpus.cells import cell, name_of, timed
 from benchmarks.several_gpus.plan import Plan, forget, keep
 from benchmarks.side_by_side import side_by_side
-from otil_exp.cell import Cell
+from otil_exp.run_folder.cell import Cell
 
 COMPILED = {
     1024: ("reference", "guide", "otil", "balanced", "full_sync", "otil_fused", "naive_patch"),

@@ -12,12 +12,12 @@ import torch
 from benchmarks.several_gpus.cells import cell, short
 from benchmarks.several_gpus.compiled import PATIENT
 from benchmarks.several_gpus.plan import Plan, keep
-from otil_exp.cell import Cell
 from otil_exp.config import ExperimentConfig
 from otil_exp.launch import RankFailure, launch
+from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
+from otil_exp.run_folder.cell import Cell
 from otil_exp.topology import join, leave, meet
-from otil_exp.validate import topology_of
 
 METHODS = ("guide", "otil")
 

@@ -11,8 +11,8 @@ import torch
 from benchmarks.fake_peers import rank_0
 from benchmarks.several_gpus.cells import cell, name_of
 from benchmarks.several_gpus.plan import METHODS, Plan, keep
+from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
-from otil_exp.validate import topology_of
 
 
 def compute_only(plan: Plan) -> None:

@@ -7,7 +7,7 @@ from PIL import Image
 
 from benchmarks.several_gpus.cells import cell, name_of, run_cells, short
 from benchmarks.several_gpus.plan import METHODS, Plan, keep
-from otil_exp.cell import Cell
+from otil_exp.run_folder.cell import Cell
 
 
 def compare_pictures(plan: Plan) -> None:

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from benchmarks.several_gpus.gpu_clock import milliseconds
 from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.launch import launch
-from otil_exp.loading import SDXL_UNET
+from otil_exp.models.architecture import SDXL
 from otil_exp.upstream.imports import DistriConfig, DistriUNetPP, DistriUNetTP, PatchParallelismCommManager, imported
 from otil_exp.upstream.patches import conv_shortcut, peft_flag
 
@@ -127,7 +127,7 @@ def _unet(device: torch.device) -> UNet2DConditionModel:
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float16)
     with torch.device(device):
-        unet = UNet2DConditionModel(**SDXL_UNET)
+        unet = UNet2DConditionModel(**SDXL.unet)
     torch.set_default_dtype(torch.float32)
     return unet.eval().requires_grad_(False)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from otil_exp.config import register_schema
+from otil_exp.conf_tree import conf_folder
+from otil_exp.schema import register_schema
 
 RANK_0_SPEAKS_S = 10.0
 """Seconds that rank 0 gets to say what all ranks found wrong: srun and torchrun end it when another one leaves."""
@@ -22,27 +22,22 @@ class CellError(Exception):
     """Why a cell did not run, or failed: a message for the user that needs no traceback of this program."""
 
 
-def conf_folder() -> Path:
-    """The Hydra tree: inside an installed wheel, at the top of a checkout."""
-    inside = Path(__file__).parent / "conf"
-    return inside if inside.exists() else Path(__file__).parents[2] / "conf"
-
-
 def run_cell(composed: DictConfig) -> str:
     """Run one composed cell, unless it is done already; returns its run folder.
 
     Raises CellError for a mistake or a failed rank; outside a grid that message is all the user sees, with exit code 1.
     """
     # Late, so that --help, --cfg and completion do not wait for torch.
-    from rich.console import Console
-
-    from otil_exp.cell import prepare
+    from otil_exp.cells.prepare import prepare
     from otil_exp.job import Job
     from otil_exp.launch.environment import WorldSizeError, place_of
     from otil_exp.report.table import summary
+    from otil_exp.terminal import console as as_typed
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
-    console = Console(quiet=place is not None and place.rank != 0, soft_wrap=True)
+    if not in_a_grid:
+        _check_launcher(HydraConfig.get().launcher)
+    console = as_typed(quiet=place is not None and place.rank != 0)
     job = Job(say=console.print, hosted=place is not None, main=place is None or place.rank == 0)
     failures: dict[str, str] = {}
     try:
@@ -65,6 +60,16 @@ def run_cell(composed: DictConfig) -> str:
     if not in_a_grid:
         console.print(summary([cell.folder]), soft_wrap=False)
     return str(cell.folder.path)
+
+
+def _check_launcher(launcher: DictConfig) -> None:
+    """Exit with a sentence where a launcher is typed for a cell that runs here: Hydra calls launchers with -m alone."""
+    if launcher._target_.endswith(".SlurmLauncher"):
+        chosen = HydraConfig.get().runtime.choices["hydra/launcher"]
+        sys.exit(
+            f"hydra/launcher={chosen} submits with -m only, without it this cell would run on this machine: type "
+            f"`otil-exp -m hydra/launcher={chosen} ...`, for one cell too, or leave hydra/launcher out"
+        )
 
 
 def main() -> None:

@@ -1,66 +1,9 @@
-"""What a value of the config can be, where it is one of a few words."""
+"""What a value of the config can be, where it is one of a few words; those of one family of methods
+that nothing below reads lie in its room (`otil_exp.methods`)."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-
-class Parallelism(StrEnum):
-    """How the UNet is spread over the ranks."""
-
-    none = "none"
-    """One process, plain diffusers."""
-    patch = "patch"
-    """Every rank computes a slice of the picture; layers may exchange context (DistriFusion)."""
-    naive_patch = "naive_patch"
-    """Every rank computes its part as if it were a picture of its own."""
-    tensor = "tensor"
-    """Every rank holds a part of every layer's weights."""
-
-
-class SyncMode(StrEnum):
-    """What the layers of a patch method exchange after warm-up (names of distrifuser)."""
-
-    full_sync = "full_sync"
-    """Everything, blocking."""
-    corrected_async_gn = "corrected_async_gn"
-    """Everything one step late; GroupNorm statistics corrected by the rank's own change."""
-    stale_gn = "stale_gn"
-    """Everything one step late; own GroupNorm statistics fresh, the others' stale."""
-    sync_gn = "sync_gn"
-    """Convolutions and attention one step late, GroupNorm blocking."""
-    separate_gn = "separate_gn"
-    """Convolutions and attention one step late, GroupNorm over the own slice."""
-    no_sync = "no_sync"
-    """Nothing: the context stays as the last synchronous step left it."""
-
-
-class StaleSums(StrEnum):
-    """What a layer of tensor parallelism adds up after warm-up while the sum of its step is on its way."""
-
-    peers = "peers"
-    """The rank's own partial sum of this step, the peers' of the step before."""
-    all = "all"
-    """All partial sums of the step before."""
-
-
-class TensorLayers(StrEnum):
-    """Kinds of layers that tensor parallelism splits."""
-
-    attention = "attention"
-    """Self- and cross-attention, split by heads."""
-    feed_forward = "feed_forward"
-    convolution = "convolution"
-    """Residual blocks, down- and upsampling, the last convolution; split by channels."""
-
-
-class SplitScheme(StrEnum):
-    """Which way naive_patch cuts the picture."""
-
-    row = "row"
-    col = "col"
-    alternate = "alternate"
-    """Rows on even steps, columns on odd ones."""
+from enum import Enum, StrEnum
 
 
 class Mode(StrEnum):
@@ -96,17 +39,6 @@ class Engine(StrEnum):
     """The UNet of each kind of step is compiled as one graph, and captured where there is a GPU."""
 
 
-class GnSync(StrEnum):
-    """Whose rows GroupNorm sees after warm-up while convolutions and attention are silent."""
-
-    off = "false"
-    """Those of the own slice."""
-    exact = "true"
-    """Those of all slices, as they are: a collective in every layer."""
-    fused = "fused"
-    """Those of all slices, the others' as they were a step ago: one collective a step."""
-
-
 class Scheduler(StrEnum):
     ddim = "ddim"
     euler = "euler"
@@ -138,6 +70,25 @@ class TrackerKind(StrEnum):
     """W&B; offline where no key is set or the server does not answer in time."""
     wandb_offline = "wandb_offline"
     """W&B's files in the run folder, for `wandb sync` later."""
+
+
+class StaleSums(StrEnum):
+    """What a layer of tensor parallelism adds up after warm-up while the sum of its step is on its way."""
+
+    peers = "peers"
+    """The rank's own partial sum of this step, the peers' of the step before."""
+    all = "all"
+    """All partial sums of the step before."""
+
+
+class TensorLayers(StrEnum):
+    """Kinds of layers that tensor parallelism splits."""
+
+    attention = "attention"
+    """Self- and cross-attention, split by heads."""
+    feed_forward = "feed_forward"
+    convolution = "convolution"
+    """Residual blocks, down- and upsampling, the last convolution; split by channels."""
 
 
 class Against(StrEnum):
@@ -174,3 +125,14 @@ class Overlap(StrEnum):
     """In the next step, which waits for it: as old as DistriFusion's context."""
     step = "step"
     """In the step after the next: it travels while the next one computes."""
+
+
+class GnSync(Enum):
+    """Whose rows GroupNorm sees after warm-up while convolutions and attention are silent."""
+
+    off = False
+    """Those of the own slice."""
+    exact = True
+    """Those of all slices, as they are: a collective in every layer."""
+    fused = "fused"
+    """Those of all slices, the others' as they were a step ago: one collective a step."""

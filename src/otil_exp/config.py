@@ -1,126 +1,37 @@
 """The schema of a composed config: what every value means, and what it may be on its own.
 
-Hydra reads it as structured configs, so a wrong type or an unknown key is refused while composing. Rules that tie
-several values together live in `otil_exp.validate`.
+Hydra reads it as structured configs, so a wrong type or an unknown key is refused while composing. Settings of a family
+of methods (`preset.`) lie in its room of `otil_exp.methods`; rules that tie several values together in
+`otil_exp.cells.rules` and in the rooms. A field's default is what a signature takes as unsaid
+(`otil_exp.run_folder.signature`): a new field with a default leaves finished runs found, a changed default does not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import expanduser
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from otil_exp.choices import (
-    Against,
-    DeviceKind,
-    Dtype,
-    Engine,
-    GnSync,
-    GroupNormKind,
-    Halos,
-    Mode,
-    Overlap,
-    Parallelism,
-    PromptSource,
-    Scheduler,
-    ScoreOn,
-    SplitScheme,
-    StaleSums,
-    SyncMode,
-    TensorLayers,
-    TrackerKind,
-)
+from otil_exp.choices import DeviceKind, Dtype, Engine, GroupNormKind, Mode, PromptSource, Scheduler, TrackerKind
 
 
 @dataclass
-class TransmitConfig:
-    """Which blocks of a slice cross the wire each step (OTIL; guide section 4.1)."""
-
-    block_size: int = 8
-    """Side of a square block, in latent pixels."""
-
-    score: str = "cosine"
-    """How a block's change is measured; a name of otil_exp.exchange.SCORES."""
-
-    against: Against = Against.previous_step
-    """What a block is compared with."""
-
-    polling: bool = True
-    """Unvisited blocks first, so that every block is sent within ceil(K / k) steps; false: highest score only."""
-
-
-@dataclass
-class ContextConfig(TransmitConfig):
-    """The layer context of which blocks of a slice crosses the wire each step (OTIL; CVPR 2026 paper)."""
-
-    score_on: ScoreOn = ScoreOn.latent
-    """What is compared: the latent, or K/V of a self-attention layer."""
-
-    halos: Halos = Halos.chosen
-    """Whose boundary rows of convolutions are sent along."""
-
-    every: int = 1
-    """Blocks are sent after every so many steps."""
-
-    overlap: Overlap = Overlap.none
-    """Whether it is used in the next step or, travelling while that one computes, in the one after."""
-
-
-@dataclass
-class PresetConfig:
-    """A method: how the UNet is spread, what its layers exchange, what happens to the noise prediction."""
+class MethodConfig:
+    """A method: what every family has; a room of `otil_exp.methods` adds the settings of its own."""
 
     name: str = MISSING
     """Name of the method; the run folder's config.yaml carries it here."""
-
-    parallelism: Parallelism = MISSING
-    """How the UNet is spread over the ranks."""
-
-    sync_mode: SyncMode | None = None
-    """What the layers exchange after warm-up; patch methods only."""
-
-    split_scheme: SplitScheme | None = None
-    """Which way the picture is cut; naive_patch only."""
-
-    noise_gather: bool = True
-    """Whether all ranks gather the whole noise prediction after warm-up; off leaves a rank its own slice."""
-
-    cfg_repair: bool = False
-    """Whether the two ranks of a slice exchange their halves of the noise prediction (needs noise_gather=false)."""
-
-    gn_sync: bool | str = False
-    """Whether GroupNorm stays synchronised while convolutions and attention are silent (needs sync_mode=no_sync).
-    false; true, a collective a layer; or fused, one collective a step with the peers' statistics of the step before."""
-
-    context: ContextConfig | None = None
-    """The layer context of which blocks is exchanged after each step (needs sync_mode=no_sync and noise_gather)."""
-
-    stale: StaleSums | None = None
-    """What the layers of stale_layers add up after warm-up instead of waiting; tensor parallelism only, null waits."""
-
-    stale_layers: list[TensorLayers] = field(default_factory=list)
-    """Which layers do not wait for their sum: some of attention, feed_forward, convolution."""
-
-    transmit: TransmitConfig | None = None
-    """Which latent blocks are exchanged after each step (needs noise_gather=false)."""
-
-
-def gn_sync_of(preset: PresetConfig) -> GnSync:
-    """What preset.gn_sync means: a user types true, false or fused. Raises ValueError for anything else."""
-    return GnSync(str(preset.gn_sync).lower())
 
 
 @dataclass
 class TopologyConfig:
     """How many ranks, and whether the CFG halves live apart."""
 
-    world_size: int = MISSING
+    world_size: int = 1
     """Ranks, one GPU each on a GPU machine."""
 
-    split_batch: bool = MISSING
+    split_batch: bool = False
     """Whether the unconditional and the conditional half of the CFG batch go to different ranks."""
 
 
@@ -128,8 +39,9 @@ class TopologyConfig:
 class KConfig:
     """Budget of methods that select blocks; ignored by the others."""
 
-    budget: float = MISSING
-    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1, infinite: all."""
+    budget: float = 0
+    """Blocks a rank sends each step, k: a count if >= 1, a fraction of the slice's blocks K if < 1, infinite: all; 0
+    stands for a method that selects none."""
 
 
 @dataclass
@@ -148,16 +60,19 @@ class CodecConfig:
 class RefreshConfig:
     """Periodic renewal of the layer context of silent methods; ignored by the others."""
 
-    period: int = MISSING
+    period: int = 0
     """Every period-th step after warm-up runs as a warm-up step; 0 never."""
 
 
 @dataclass
 class ModelConfig:
-    """Which SDXL pipeline is loaded."""
+    """Which pipeline is loaded."""
 
     name: str = MISSING
     """shapes, sdxl or sdxl_random."""
+
+    architecture: str = "sdxl"
+    """Which networks the pipeline is made of; a name of otil_exp.models.ARCHITECTURES."""
 
     source: str = MISSING
     """A hub id, a local folder, "package" (ships with otil_exp) or "random" (architecture only, seeded weights)."""
@@ -337,7 +252,7 @@ class ExperimentConfig:
     groupnorm: GroupNormKind = GroupNormKind.exact
     """exact or upstream; for all patch methods of a grid alike."""
 
-    preset: PresetConfig = field(default_factory=PresetConfig)
+    preset: MethodConfig = field(default_factory=MethodConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     k: KConfig = field(default_factory=KConfig)
     codec: CodecConfig = field(default_factory=CodecConfig)
@@ -350,16 +265,6 @@ class ExperimentConfig:
     tracker: TrackerConfig = field(default_factory=TrackerConfig)
     benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
-
-
-VAE_FACTOR = 8
-"""Pixels per latent pixel, in each direction (SDXL's VAE and every model here)."""
-
-
-def register_schema() -> None:
-    """Make known to Hydra what conf/config.yaml stands on: the schema, and ${expanduser:} for folders of the user."""
-    ConfigStore.instance().store(name="schema", node=ExperimentConfig, provider="otil_exp")
-    OmegaConf.register_new_resolver("expanduser", expanduser, replace=True)
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:

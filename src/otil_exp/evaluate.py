@@ -16,13 +16,15 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import Progress
 
-from otil_exp.app import conf_folder
-from otil_exp.config import ExperimentConfig, MetricsConfig, register_schema
+from otil_exp.cells.rules import check_metrics
+from otil_exp.conf_tree import conf_folder
+from otil_exp.config import ExperimentConfig, MetricsConfig
 from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.validate import check_metrics
+from otil_exp.schema import register_schema
+from otil_exp.terminal import console as as_typed
 
 EXAMPLES = """examples:
   otil-exp-evaluate outputs/demo                              every finished run below, metrics=pairwise
@@ -38,16 +40,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
     parsed = parser.parse_args(argv)
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
+    console, errors = as_typed(), as_typed(stderr=True)
     try:
         settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
         folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
     except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
-        errors.print(str(error), markup=False, highlight=False)
+        errors.print(str(error))
         return 1
     failures = score_all(folders, settings, max(1, parsed.jobs), console)
-    console.print(summary(folders))
-    errors.print(*failures, sep="\n", markup=False, highlight=False)
+    console.print(summary(folders), soft_wrap=False)
+    for failure in failures:
+        errors.print(failure)
     return 1 if failures else 0
 
 
@@ -80,7 +83,7 @@ def run_folders(paths: list[Path]) -> list[RunFolder]:
     if not found:
         looked = ", ".join(map(str, paths)) or "nothing"
         raise ValueError(f"no finished run with pictures in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(found, key=lambda folder: folder.record["method"] != "reference")
+    return sorted(found, key=lambda folder: not folder.is_reference)
 
 
 def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:

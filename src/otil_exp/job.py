@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from otil_exp.cell import Cell
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
 from otil_exp.run.failure import note_failure, note_interruption
-from otil_exp.run.scores import Share, score_run
-from otil_exp.run_folder.spec import RunSpec
+from otil_exp.run.scores import Share, score_run, settled
+from otil_exp.run_folder.cell import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Job:
             if not cell.folder.finished:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
-            if self.main and not cell.settled:
+            if self.main and not settled(cell):
                 score_run(cell.folder, cell.effective.metrics, Share.all())
         except (ValueError, FileNotFoundError) as error:
             failures[str(cell.folder.path)] = str(error)
@@ -67,13 +66,9 @@ class Job:
 
     def _launch(self, cells: list[Cell]) -> None:
         first = cells[0]
-        runs = [
-            RunSpec(effective=cell.effective, composed=cell.composed, prompts=cell.prompts, folder=cell.folder)
-            for cell in cells
-        ]
         world_size, threads = first.effective.topology.world_size, first.effective.device.threads
         try:
-            launch(_on_rank, world_size, runs, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
+            launch(_on_rank, world_size, cells, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
@@ -81,11 +76,11 @@ class Job:
             raise
 
 
-def _on_rank(runs: Sequence[RunSpec], hosted: bool) -> None:
+def _on_rank(cells: Sequence[Cell], hosted: bool) -> None:
     """Ranks load diffusers; a process that only starts them does not, nor one that refuses a cell."""
     from otil_exp.run.execution import execute
 
-    execute(runs, hosted)
+    execute(cells, hosted)
 
 
 def _note(cell: Cell, failure: RankFailure) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
@@ -15,23 +15,15 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 from torch import Tensor
 
-from otil_exp.config import ExperimentConfig, gn_sync_of
-from otil_exp.cuda_graphs import CudaGraphRecorder
-from otil_exp.exchange import (
-    Codec,
-    ContextExchange,
-    LatentExchange,
-    ReplayedExchange,
-    Selection,
-    Step,
-    repair_pair,
-    step_kinds,
-)
-from otil_exp.loading import Models
+from otil_exp.config import ExperimentConfig
+from otil_exp.methods.geometry import latent_size, steps_of
+from otil_exp.methods.rooms import step_of
+from otil_exp.models.loading import Models
+from otil_exp.rank_unet.sliced.decoder import sliced_vae
+from otil_exp.rank_unet.unet import RankUNet
+from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
-from otil_exp.upstream import MakeContextExchange, build_unet, sliced_vae
-from otil_exp.validate import grid_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +40,7 @@ class Generated:
     """A picture, or its latents, and how it came about."""
 
     latents: Tensor
-    """Final latents (1, 4, H / 8, W / 8), the same on every rank."""
+    """Final latents (1, 4, H / 8, W / 8), exact on rank 0; on the others, too, unless a method lets them end apart."""
 
     image: np.ndarray | None
     """(H, W, 3) float32 in [0, 1]; None where the VAE was not run."""
@@ -59,46 +51,29 @@ class Generated:
 class RankPipeline:
     """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
 
-    config: an effective config (otil_exp.effective). ranks: this rank's place, from otil_exp.topology.join. pipeline:
-    diffusers' own, on the rank's device; its UNet is changed. Close it, or use it as a context manager: it holds
-    run-time patches of distrifuser.
+    config: an effective config. ranks: this rank's place, from otil_exp.topology.join. pipeline: diffusers' own, on the
+    rank's device; its UNet is changed. Close it, or use it as a context manager: it holds run-time patches of
+    distrifuser.
     """
 
     def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: StableDiffusionXLPipeline) -> None:
         self.config = config
         self.ranks = ranks
         self.traffic = TrafficCounter()
-        self.exchange: LatentExchange | ReplayedExchange | None = _exchange(config, ranks)
-        self.steps = step_kinds(
-            config.num_inference_steps, config.warmup_steps, config.refresh.period, finalizes=self.exchange is not None
-        )
+        self.steps = steps_of(config)
         self.pipeline = pipeline
-        self.unet = build_unet(
-            self.pipeline.unet,
-            ranks,
-            parallelism=config.preset.parallelism,
-            sync_mode=config.preset.sync_mode,
-            split_scheme=config.preset.split_scheme,
-            noise_gather=config.preset.noise_gather,
-            cfg_repair=config.preset.cfg_repair,
-            gn_sync=gn_sync_of(config.preset),
-            groupnorm=config.groupnorm,
-            stale=config.preset.stale,
-            stale_layers=config.preset.stale_layers,
-            make_context=_make_context(config, ranks),
-            codec=_prediction_codec(config),
-            warmup_steps=config.warmup_steps,
-            height=config.height,
-            width=config.width,
-            guidance=config.guidance_scale > 1,
-            engine=config.engine.name,
-            traffic=self.traffic,
-            repair=repair_pair,
-        )
+        on_rank = step_of(config).build(config, ranks, pipeline.unet, self.traffic)
+        height, width = latent_size(config)
+        batch = 2 if config.guidance_scale > 1 else 1
+        self.unet = RankUNet(on_rank, (batch, pipeline.unet.config.in_channels, height, width))
+        self.runs_as = on_rank.runs_as
         self.pipeline.unet = self.unet
-        if config.engine.sliced_decode:
-            self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-        self._prepare()
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            if config.engine.sliced_decode:
+                self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
+            self._prepare(batch)
+            undo.pop_all()
 
     @property
     def decodes(self) -> bool:
@@ -114,9 +89,8 @@ class RankPipeline:
         self.close()
 
     def close(self) -> None:
-        """Undo the patches of distrifuser, and drop all graphs: NCCL does not end before those of its collectives."""
+        """Undo the patches of distrifuser, and drop all graphs."""
         self.unet.close()
-        self.exchange = None
 
     @torch.no_grad()
     def __call__(
@@ -129,7 +103,7 @@ class RankPipeline:
         clock, traces, final = _StepClock(self.ranks.device), list[tuple[Step, Traffic]](), list[Tensor]()
 
         def end_of_step(_: Any, index: int, __: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            latents = self._exchanged(self.steps[index], tensors["latents"])
+            latents = self.unet.exchange(tensors["latents"], self.steps[index])
             clock.tick()
             traces.append((self.steps[index], self.traffic.take()))
             if index + 1 == len(self.steps):
@@ -142,45 +116,34 @@ class RankPipeline:
             self.traffic.take()
             self.unet.begin(self.steps)
             start = self.unet.register_forward_pre_hook(lambda *_: clock.start())
-            images = self.pipeline(
-                prompt=prompt,
-                height=self.config.height,
-                width=self.config.width,
-                num_inference_steps=self.config.num_inference_steps,
-                guidance_scale=self.config.guidance_scale,
-                generator=torch.Generator().manual_seed(seed),
-                output_type="np" if decode else "latent",
-                callback_on_step_end=end_of_step,
-                callback_on_step_end_tensor_inputs=["latents"],
-            ).images
-            start.remove()
+            try:
+                images = self.pipeline(
+                    prompt=prompt,
+                    height=self.config.height,
+                    width=self.config.width,
+                    num_inference_steps=self.config.num_inference_steps,
+                    guidance_scale=self.config.guidance_scale,
+                    generator=torch.Generator().manual_seed(seed),
+                    output_type="np" if decode else "latent",
+                    callback_on_step_end=end_of_step,
+                    callback_on_step_end_tensor_inputs=["latents"],
+                ).images
+            finally:
+                start.remove()
+            self.traffic.take()  # of a decoder over all ranks
             self.unet.finish()
+            traces[-1][1].add(self.traffic.take())  # what the last step left in a queue
         costs = [StepTrace(step, ms, sent) for (step, sent), ms in zip(traces, clock.intervals_ms(), strict=True)]
         return Generated(latents=final[0], image=images[0] if decode else None, steps=costs)
 
-    def _exchanged(self, step: Step, latents: Tensor) -> Tensor:
-        """OTIL's exchange after the scheduler step; other methods have none."""
-        if self.exchange is None:
-            return latents
-        if step.kind == "steady":
-            return self.exchange.step(latents)
-        if step.kind != "warmup":
-            # A refresh brings the exact noise prediction, but what it is subtracted from was stale in remote slices.
-            latents = self.exchange.finalize(latents)
-        self.exchange.remember(latents)
-        return latents
-
-    def _prepare(self) -> None:
+    def _prepare(self, batch: int) -> None:
         """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""
         config, pipeline = self.config, self.pipeline
-        batch = 2 if config.guidance_scale > 1 else 1
         embeds, _, pooled, _ = pipeline.encode_prompt("", device=self.ranks.device, do_classifier_free_guidance=False)
         ids = torch.tensor([[config.height, config.width, 0, 0, config.height, config.width]])
-        factor = pipeline.vae_scale_factor
-        latents = torch.zeros(batch, pipeline.unet.config.in_channels, config.height // factor, config.width // factor)
-        latents = latents.to(self.ranks.device, embeds.dtype)
+        latents = torch.zeros(batch, pipeline.unet.config.in_channels, *latent_size(config))
         self.unet.prepare(
-            sample=latents,
+            sample=latents.to(self.ranks.device, embeds.dtype),
             timestep=torch.ones((), device=self.ranks.device),
             encoder_hidden_states=embeds.repeat(batch, 1, 1),
             added_cond_kwargs={
@@ -188,9 +151,6 @@ class RankPipeline:
                 "time_ids": ids.to(self.ranks.device, embeds.dtype).repeat(batch, 1),
             },
         )
-        if isinstance(self.exchange, LatentExchange) and self.exchange.replayable and self.unet.captured:
-            self.exchange = ReplayedExchange(self.exchange, self.traffic, CudaGraphRecorder())
-            self.exchange.prepare(latents[:1])
 
 
 def build_pipeline(
@@ -202,55 +162,6 @@ def build_pipeline(
     """
     loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
     return RankPipeline(config, ranks, loaded)
-
-
-def _exchange(config: ExperimentConfig, ranks: RankContext) -> LatentExchange | None:
-    transmit = config.preset.transmit
-    if transmit is None:
-        return None
-    return LatentExchange(
-        grid_of(config, ranks.topology),
-        slice_index=ranks.slice_index,
-        slices=ranks.topology.slices,
-        k=int(config.k.budget),
-        score=transmit.score,
-        against=transmit.against.value,
-        polling=transmit.polling,
-        group=ranks.batch_group,
-    )
-
-
-def _make_context(config: ExperimentConfig, ranks: RankContext) -> MakeContextExchange | None:
-    """How the exchange of layer context is made, once the layers have said what there is."""
-    context = config.preset.context
-    if context is None:
-        return None
-    selection = Selection(
-        k=int(config.k.budget),
-        score=context.score,
-        against=context.against.value,
-        polling=context.polling,
-        score_on=context.score_on.value,
-        halos=context.halos.value,
-    )
-    return partial(
-        ContextExchange,
-        grid_of(config, ranks.topology),
-        selection=selection,
-        slice_index=ranks.slice_index,
-        slices=ranks.topology.slices,
-        overlap=context.overlap.value,
-        every=context.every,
-        codec=Codec(config.codec.quantizer, config.codec.residual),
-        group=ranks.batch_group,
-    )
-
-
-def _prediction_codec(config: ExperimentConfig) -> Codec | None:
-    """How a gathered noise prediction is written down, where it is what a method sends."""
-    if config.preset.context is not None or config.codec.quantizer == "none":
-        return None
-    return Codec(config.codec.quantizer, config.codec.residual)
 
 
 class _StepClock:

@@ -1,7 +1,7 @@
 """otil-selftest: does the exchange keep its promises here? Seconds, CPU only, no weights, no network.
 
 Real ranks (processes joined by gloo through a file) rehearse two rounds of silent steps on random latents, and each
-judges what it then knows by plain slicing, without the code under test (the rule of guide section 3.5).
+judges what it then knows by plain slicing, without the code under test.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Topology:
     """Where the ranks stand: batch halves first, slices in rank order within a half.
 
     With split_batch the first world_size / 2 ranks hold the unconditional half of the CFG batch and the others the
-    conditional half (seed 000; DistriConfig in distrifuser/utils.py). Slices are horizontal, equal, in rank order.
+    conditional half (as DistriConfig in distrifuser/utils.py). Slices are horizontal, equal, in rank order.
     """
 
     world_size: int
@@ -130,9 +130,10 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
     if topology.world_size == 1:
         return single_rank(device)
     backend = "nccl" if device_kind == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
-    batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)])
-    pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)])
+    bound = timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, timeout=bound)
+    batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)], bound)
+    pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)], bound)
     return RankContext(
         topology=topology,
         rank=rank,
@@ -146,7 +147,9 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
 def meet() -> None:
     """Wait for the other ranks, if there are any."""
     if dist.is_initialized():
-        dist.barrier()
+        # NCCL's barrier is a sum on some GPU: on this rank's own one, and without a warning, if it is told which.
+        own = [torch.cuda.current_device()] if dist.get_backend() == "nccl" else None
+        dist.barrier(device_ids=own)
 
 
 def leave() -> None:
@@ -156,12 +159,15 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _own_group(rank: int, members: list[list[int]]) -> dist.ProcessGroup | None:
-    """Make all groups (every rank must take part) and return the one this rank belongs to; None if it is alone."""
+def _own_group(rank: int, members: list[list[int]], bound: timedelta) -> dist.ProcessGroup | None:
+    """Make all groups (every rank must take part) and return the one this rank belongs to; None if it is alone.
+
+    bound: of every collective in them. They do not inherit that of the group of all ranks: torch's default is 30 min.
+    """
     own: dist.ProcessGroup | None = None
     for ranks in members:
         if len(ranks) > 1:
-            group = dist.new_group(ranks)
+            group = dist.new_group(ranks, timeout=bound)
             own = group if isinstance(group, dist.ProcessGroup) and rank in ranks else own
     return own
 

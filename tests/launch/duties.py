@@ -95,3 +95,10 @@ def wait_for_ever(folder: str) -> None:
     if os.environ["RANK"] == "0":
         sum_of_ranks()  # in C++, where Python handles no signal
     time.sleep(600)
+
+
+def rank_one_is_stopped(timeout_s: float) -> None:
+    sum_of_ranks(timeout_s)
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sum_of_ranks()

@@ -90,7 +90,7 @@ def test_a_hung_collective_ends_by_its_time_out_and_says_how_to_raise_it(tmp_pat
     with pytest.raises(RankFailure) as caught:
         launch(duties.rank_one_is_late, 2, 2.0, log_dir=tmp_path)
     assert caught.value.rank == 0
-    for words in ("waited 2 s", "launch.collective_timeout_s=60", "still busy with something else: rank 1"):
+    for words in ("waited 2 s", "launch.collective_timeout_s=60", "still busy with something else, or stopped: rank 1"):
         assert words in caught.value.message
     assert "in rank_one_is_late" in (tmp_path / "rank1.log").read_text()  # where it hung
 
@@ -100,3 +100,12 @@ def test_the_exit_code_of_a_rank_is_named():
         launch(duties.rank_one_exits, 2, 3)
     assert (caught.value.rank, caught.value.exitcode) == (1, 3)
     assert str(caught.value) == "rank 1 exited with code 3"
+
+
+def test_a_stopped_rank_ends_the_job_within_the_bound_and_is_named():
+    """SIGSTOP: it hears no SIGTERM either, so that elastic kills it 30 s after the others."""
+    with pytest.raises(RankFailure) as caught:
+        launch(duties.rank_one_is_stopped, 2, 2.0)
+    assert caught.value.rank == 0
+    assert "waited 2 s" in caught.value.message
+    assert "still busy with something else, or stopped: rank 1" in caught.value.message

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from skimage import data
+from skimage.metrics import structural_similarity
+from thread_counts import on_threads
 
 import otil_exp.metrics
 from otil_exp.metrics.pairwise import psnr, read_picture, ssim
@@ -79,24 +82,71 @@ def test_what_is_no_float_picture_is_refused(score: object, wrong: np.ndarray, w
 
 def test_ssim_is_the_formula() -> None:
     x, y = pair(14, 17, 0.2)
-    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-6)
+    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-12)
+
+
+def ssim_of_scikit_image(x: np.ndarray, y: np.ndarray) -> float:
+    """It leaves a border of 5 pixels out: mirrored ones before, so that exactly the picture's own are counted."""
+    mirrored = [np.pad(p, ((5, 5), (5, 5), (0, 0)), mode="reflect") for p in (x, y)]
+    return float(
+        structural_similarity(
+            *mirrored, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=1.0, channel_axis=2
+        )
+    )
+
+
+@pytest.mark.parametrize(("height", "width"), [(11, 11), (32, 32), (37, 130), (64, 33), (96, 160)])
+def test_ssim_is_scikit_image_s_at_every_size(height: int, width: int) -> None:
+    """Whole tiles, parts of tiles, and less than one."""
+    x, y = pair(height, width, 0.1)
+    assert ssim(x, y) == pytest.approx(ssim_of_scikit_image(x, y), abs=1e-12)
 
 
 def test_ssim_of_almost_flat_pictures_keeps_its_digits() -> None:
     """Where float32 is at its worst: variances far below the squares they are taken from."""
     rng = np.random.default_rng(0)
     x, y = (0.9 + rng.normal(0, 1 / 255, (16, 16, 3)) for _ in range(2))
-    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-4)
+    assert ssim(x, y) == pytest.approx(ssim_in_float64(x, y), abs=1e-12)
 
 
-def test_ssim_of_identical_pictures_is_one() -> None:
-    x, _ = pair(20, 20, 0.1)
-    assert ssim(x, x) == 1
+def test_ssim_of_bright_flat_fields() -> None:
+    """Levels 252 and 255 have no structure: (2 a b + 1e-4) / (a^2 + b^2 + 1e-4) by hand; with noise, the formula."""
+    a, b = 252 / 255, 1.0
+    flat = [np.full((24, 24, 3), level) for level in (a, b)]
+    assert ssim(*flat) == pytest.approx((2 * a * b + 1e-4) / (a * a + b * b + 1e-4), abs=1e-12)
+    noisy = [np.clip(p - np.random.default_rng(i).random(p.shape) / 255, 0, 1) for i, p in enumerate(flat)]
+    assert ssim(*noisy) == pytest.approx(ssim_in_float64(*noisy), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pair(20, 20, 0.1)[0],
+        np.full((24, 24, 3), 252 / 255),
+        np.full((40, 70, 3), 1.0),
+        np.zeros((12, 12, 3)),
+        data.astronaut() / 255,
+        data.coffee() / 255,
+        data.rocket().astype(np.float32) / 255,
+    ],
+    ids=["noise", "252", "white", "black", "astronaut", "coffee", "rocket"],
+)
+def test_ssim_of_identical_pictures_is_exactly_one(picture: np.ndarray) -> None:
+    assert ssim(picture, picture.copy()) == 1.0
+
+
+def test_ssim_does_not_depend_on_the_number_of_threads() -> None:
+    x, y = pair(96, 160, 0.1)
+    found = set()
+    for threads in (1, 2, 4):
+        with on_threads(threads):
+            found.add(ssim(x, y))
+    assert len(found) == 1
 
 
 def test_ssim_knows_no_order() -> None:
     x, y = pair(20, 20, 0.1)
-    assert ssim(x, y) == pytest.approx(ssim(y, x), abs=1e-7)
+    assert ssim(x, y) == pytest.approx(ssim(y, x), abs=1e-15)
 
 
 def test_ssim_needs_its_window() -> None:
@@ -104,15 +154,16 @@ def test_ssim_needs_its_window() -> None:
         ssim(np.zeros((10, 20, 3)), np.zeros((10, 20, 3)))
 
 
-def test_no_psnr_of_a_library_is_used() -> None:
-    """torchmetrics' PSNR wraps around on integers, and its PSNR-B grows with the batch: neither is imported."""
+def test_neither_psnr_nor_ssim_of_a_library_is_used() -> None:
+    """torchmetrics' PSNR wraps around on integers, its PSNR-B grows with the batch, and its SSIM computes in the
+    pictures' own format and squared windows: none is imported."""
     names = set()
     for path in Path(otil_exp.metrics.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names |= {alias.name.lower().replace("_", "") for alias in node.names}
-    assert "structuralsimilarityindexmeasure" in names
-    assert not [name for name in names if "peaksignalnoise" in name]
+    assert "extractor" in names
+    assert not [name for name in names if "peaksignalnoise" in name or "similarityindex" in name]
 
 
 def test_a_picture_is_read_as_floats(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_thousand_pictures_stay_a_small_page(tmp_path: Path) -> None:
 
 
 def test_one_broken_file_costs_its_own_figure_alone(tmp_path: Path) -> None:
-    reference, otil, full = make_grid(tmp_path)
+    reference, otil, _ = make_grid(tmp_path)
     whole = otil.image_path(0).read_bytes()
     otil.image_path(0).write_bytes(whole[: len(whole) // 2])
     otil.image_path(1).write_text("no picture at all")

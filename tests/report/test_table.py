@@ -7,8 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from composing import Compose
-from otil_exp.cell import prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.report.table import summary
+from otil_exp.run.failure import note_failure
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import names, variants
 from report.folders import make_run
@@ -125,3 +126,21 @@ def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> N
     found = names([prepare(composed(*base, *its)).folder for its in settings])
     assert len(set(found)) == 5
     assert found[1] == "balanced 4gpu_split every10 quantizer=fp8 residual=false"
+
+
+def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
+    """A rank that cannot join the others fails before its record is begun: only the failure is noted."""
+    empty = RunFolder(tmp_path / "empty")
+    early = RunFolder(tmp_path / "early", planned={"method": "otil", "topology": {"world_size": 4}})
+    note_failure(early, 1, "RuntimeError: no interface eth99", None)
+    unplanned = RunFolder(tmp_path / "unplanned")
+    note_failure(unplanned, 0, "RuntimeError: no interface eth99", None)
+    bare = RunFolder(tmp_path / "bare")
+    bare.update_record(status="failed")
+    pictures = RunFolder(tmp_path / "pictures")
+    pictures.images.mkdir(parents=True)
+    text = " ".join(shown(empty, early, unplanned, bare, pictures).split())
+    assert "otil failed on rank 1: RuntimeError: no interface eth99" in text
+    assert "unknown failed on rank 0: RuntimeError: no interface eth99" in text
+    assert "unknown failed on rank ?: ?" in text
+    assert "missing" in text

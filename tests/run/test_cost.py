@@ -6,7 +6,7 @@ import pytest
 
 from otil_exp.run.benchmark import image_latency
 from otil_exp.run.cost import cost_metrics
-from otil_exp.run_folder.folder import StepRow
+from otil_exp.run_folder.steps import StepRow
 
 
 def row(rank: int, prompt: int, step: int, kind: str, ms: float, sent: int, collectives: int) -> StepRow:

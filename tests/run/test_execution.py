@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from composing import Compose
-from otil_exp.cell import prepare
-from otil_exp.loading import Models
+from otil_exp.cells.prepare import prepare
+from otil_exp.models.loading import Models
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.run.execution import execute
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.spec import RunSpec
-from otil_exp.upstream.sliced import graph
 
 
-def spec(composed: Compose, folder: Path, *overrides: str) -> RunSpec:
+def spec(composed: Compose, folder: Path, *overrides: str) -> Cell:
     few = ("preset=reference", "device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1")
     cell = prepare(composed(*few, "metrics=none", *overrides))
-    return RunSpec(effective=cell.effective, composed=cell.composed, prompts=cell.prompts, folder=RunFolder(folder))
+    return replace(cell, folder=RunFolder(folder))
 
 
 def test_schedulers_and_weights_of_one_run_do_not_reach_the_next(composed: Compose, tmp_path: Path) -> None:

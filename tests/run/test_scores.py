@@ -13,8 +13,9 @@ from PIL import Image
 
 from otil_exp.config import MetricsConfig
 from otil_exp.run.scores import Share, is_scored, score_run
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.steps import StepRow
 
 SIDE = 64
 ALL = MetricsConfig(
@@ -44,12 +45,19 @@ def run_folder(
 ) -> RunFolder:
     folder = RunFolder(path)
     prompts = [{"index": i, "text": CAPTION, "seed": i} for i in range(pictures)]
-    topology = {"world_size": 1 if method == "reference" else 2, "split_batch": False}
+    alone = method == "reference"
+    topology = {"name": "1gpu", "world_size": 1} if alone else {"name": "2gpu_nosplit", "world_size": 2}
     folder.update_record(
-        status="done", method=method, picture_key=key, prompts=prompts, signature=path.name, topology=topology
+        status="done",
+        method=method,
+        is_reference=alone,
+        picture_key=key,
+        prompts=prompts,
+        signature=path.name,
+        topology=topology | {"split_batch": False},
+        seams={"rows": [] if alone else [SIDE // 2], "columns": []},
     )
-    parallelism = "none" if method == "reference" else "patch"
-    folder.write_config({"height": SIDE, "width": SIDE, "preset": {"parallelism": parallelism, "split_scheme": None}})
+    folder.write_config({"height": SIDE, "width": SIDE})
     for prompt in range(pictures):
         folder.write_image(prompt, draw(prompt))
     row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 
 
 def test_a_new_folder_is_empty_and_not_finished(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from composing import Compose
-from otil_exp.cell import Cell, prepare
+from otil_exp.cells.prepare import prepare
 from otil_exp.choices import DeviceKind
 from otil_exp.config import DeviceConfig
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm import resources
-from otil_exp.slurm.resources import Resources, check_settings, device_for, resources_of
+from otil_exp.slurm.resources import Resources, device_for, resources_of
 from otil_exp.slurm.settings import SlurmSettings
 
 
@@ -90,22 +91,6 @@ def test_ranks_that_share_a_gpu_share_a_node(composed: Compose) -> None:
         resources_of(cell, SlurmSettings(ranks_per_node=2))
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"gpus_per_task": 1}, "hydra.launcher.gpus_per_task=1: leave it out"),
-        ({"cpus_per_gpu": 4}, "use hydra.launcher.cpus_per_task=N"),
-        ({"gres": "gpu:l40s:4"}, "hydra.launcher.gpu_type=TYPE"),
-        ({"pack": 0}, "use 1 or more"),
-        ({"timeout_min": 2}, "signal_delay_s=120 .* use a timeout_min above 3"),
-    ],
-)
-def test_settings_that_no_cell_can_use_are_refused(settings: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        check_settings(SlurmSettings(**settings))  # type: ignore[arg-type]
-    check_settings(SlurmSettings())
-
-
 @pytest.fixture
 def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster whose default partition has GPUs, and another that has none."""
@@ -127,6 +112,14 @@ def test_the_device_is_settled_by_what_the_partition_has() -> None:
         device_for("cuda", "cpu")
     with pytest.raises(ValueError, match="this cluster has cpu, gpu"):
         device_for("auto", "l40")
+
+
+@pytest.mark.usefixtures("sinfo")
+def test_of_several_partitions_one_with_gpus_is_enough_and_all_must_exist() -> None:
+    assert device_for("auto", "cpu,gpu") == "cuda"
+    assert device_for("cuda", "gpu,cpu") == "cuda"
+    with pytest.raises(ValueError, match="partition=gpu,l40: this cluster has cpu, gpu"):
+        device_for("auto", "gpu,l40")
 
 
 def test_without_slurm_it_says_where_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from composing import Compose
-from otil_exp.grid import Member, check_grid
+from otil_exp.cells.grid import Member, check_grid
 from otil_exp.run.failure import note_failure
 from otil_exp.slurm import watch
 from otil_exp.slurm.interrupts import undisturbed

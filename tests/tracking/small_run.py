@@ -10,12 +10,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from PIL import Image
 
-from otil_exp.app import conf_folder
-from otil_exp.cell import Cell, prepare
-from otil_exp.config import register_schema
+from otil_exp.cells.prepare import prepare
+from otil_exp.conf_tree import conf_folder
 from otil_exp.metrics.summary import entry
 from otil_exp.run.execution import _begin
-from otil_exp.run_folder.folder import StepRow
+from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.steps import StepRow
+from otil_exp.schema import register_schema
 from otil_exp.tracking import tracked
 
 KINDS = ("warmup", "steady", "final")

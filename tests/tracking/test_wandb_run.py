@@ -14,7 +14,7 @@ import pytest
 from small_run import begun, fail_after_the_first_picture, rows_of, write_picture, write_results
 from wandb_files import Logged, read, runs_of
 
-from otil_exp.cell import Cell
+from otil_exp.run_folder.cell import Cell
 from otil_exp.tracking import NoTracker, tracked
 from otil_exp.tracking.keys import KEYS
 

@@ -1,11 +1,11 @@
 """build_unet refuses what upstream computes wrongly or stops at, and says what to use."""
 
 import pytest
-from places import place_without_peers
 
 from otil_exp.choices import Engine, GnSync, Parallelism, SplitScheme, SyncMode
 from otil_exp.traffic import TrafficCounter
 from otil_exp.upstream import build_unet
+from places import place_without_peers
 from tiny_sdxl import tiny_unet
 
 

@@ -1,19 +1,35 @@
 """Four ranks, two slices of each batch half: what the batch split adds. Four slices where it is off."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from places import place
-from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain, plain_by_halves
-from unpatched import upstream_picture
 
-from otil_exp.choices import GroupNormKind, Parallelism, SplitScheme, SyncMode
-from otil_exp.exchange import Codec
+from otil_exp.choices import GroupNormKind
+from otil_exp.config import CodecConfig
+from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.traffic import Traffic
+from places import place
 from ranks import run_ranks
+from trajectories import (
+    FULL_SYNC,
+    MODES,
+    TENSOR,
+    UNGATHERED,
+    WARMUP,
+    layers_in,
+    picture,
+    plain,
+    plain_by_halves,
+    traffic,
+)
+from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 
-SILENT = {"sync_mode": SyncMode.no_sync, "noise_gather": False, "groupnorm": GroupNormKind.upstream}
+REPAIRED = replace(UNGATHERED, cfg_repair=True)
+NO_SYNC = layers_in("no_sync")
+NAIVE = NaivePatchConfig(name="naive_patch", split_scheme=SplitScheme.alternate)
 REFRESH = {"warmup_steps": 0, "refresh_period": 2}
 """Step 0 is warm-up, step 2 and 4 refresh, 1 and 3 are silent."""
 
@@ -21,26 +37,25 @@ REFRESH = {"warmup_steps": 0, "refresh_period": 2}
 def work(rank):
     split, whole = place(rank, split_batch=True), place(rank, split_batch=False)
     upstream = {"groupnorm": GroupNormKind.upstream}
-    naive = {"parallelism": Parallelism.naive_patch, "split_scheme": SplitScheme.alternate}
     return {
-        "exact split": patch_picture(split, sync_mode=SyncMode.full_sync),
-        "exact whole": patch_picture(whole, sync_mode=SyncMode.full_sync),
-        "tensor split": pictures(split, parallelism=Parallelism.tensor)[0],
-        "tensor whole": pictures(whole, parallelism=Parallelism.tensor)[0],
-        "modes": {mode: patch_picture(split, sync_mode=mode, **upstream) for mode in SyncMode},
-        "upstream modes": {mode: upstream_picture(split, parallelism="patch", mode=mode.value) for mode in SyncMode},
-        "naive": pictures(split, **naive)[0],
-        "naive replayed": pictures(split, **naive, graphs=True)[0],
+        "exact split": picture(split, FULL_SYNC),
+        "exact whole": picture(whole, FULL_SYNC),
+        "tensor split": picture(split, TENSOR),
+        "tensor whole": picture(whole, TENSOR),
+        "modes": {mode: picture(split, layers_in(mode), **upstream) for mode in MODES},
+        "upstream modes": {mode: upstream_picture(split, parallelism="patch", mode=str(mode)) for mode in MODES},
+        "naive": picture(split, NAIVE),
+        "naive replayed": picture(split, NAIVE, graphs=True),
         "upstream naive": upstream_picture(split, parallelism="naive_patch", split_scheme="alternate"),
-        "unrepaired": patch_picture(split, **SILENT),
-        "repaired": patch_picture(split, **SILENT, cfg_repair=True),
-        "repair traffic": [patch_traffic(split, **SILENT, cfg_repair=True, graphs=graphs) for graphs in (False, True)],
-        "repaired replayed": patch_picture(split, **SILENT, cfg_repair=True, graphs=True),
-        "coded": patch_picture(split, sync_mode=SyncMode.no_sync, codec=Codec("int8")),
-        "changes coded": patch_picture(split, sync_mode=SyncMode.no_sync, codec=Codec("int8", residual=True)),
-        "not coded": patch_picture(split, sync_mode=SyncMode.no_sync),
-        "refreshed": patch_picture(split, sync_mode=SyncMode.no_sync, **REFRESH),
-        "refreshed upstream": patch_picture(split, **upstream, sync_mode=SyncMode.no_sync, **REFRESH),
+        "unrepaired": picture(split, UNGATHERED, **upstream),
+        "repaired": picture(split, REPAIRED, **upstream),
+        "repair traffic": [traffic(split, REPAIRED, **upstream, graphs=graphs) for graphs in (False, True)],
+        "repaired replayed": picture(split, REPAIRED, **upstream, graphs=True),
+        "coded": picture(split, NO_SYNC, codec=CodecConfig("int8")),
+        "changes coded": picture(split, NO_SYNC, codec=CodecConfig("int8", residual=True)),
+        "not coded": picture(split, NO_SYNC),
+        "refreshed": picture(split, NO_SYNC, **REFRESH),
+        "refreshed upstream": picture(split, NO_SYNC, **upstream, **REFRESH),
         "upstream from step 2": upstream_picture(split, parallelism="patch", mode="no_sync", warmup_steps=0, first=2),
     }
 
@@ -64,7 +79,7 @@ def test_a_synchronous_method_is_one_process(made, method):
     assert worst(made[0][f"{method} split"], plain_by_halves()) <= 2e-6
 
 
-@pytest.mark.parametrize("mode", SyncMode)
+@pytest.mark.parametrize("mode", MODES)
 def test_groupnorm_upstream_is_upstreams_forward_bit_for_bit(made, mode):
     for rank in made:
         assert all(same(rank["modes"][mode], rank["upstream modes"][mode]))
@@ -81,7 +96,7 @@ def test_naive_patch_replays_with_the_batch_split(made):  # upstream asserts her
 
 @pytest.mark.parametrize("method", ["unrepaired", "repaired", "repaired replayed"])
 def test_without_a_gather_a_rank_renews_its_own_slice_of_its_half_and_with_repair_of_both(made, method):
-    whole = made[0]["upstream modes"][SyncMode.no_sync]
+    whole = made[0]["upstream modes"]["no_sync"]
     for rank, results in enumerate(made):
         half, index = divmod(rank, 2)
         halves = slice(half, half + 1) if method == "unrepaired" else slice(None)

@@ -2,16 +2,15 @@
 
 import pytest
 import torch
-from places import place
 from torch import nn
-from trajectories import patch_picture, pictures, plain
 
-from otil_exp.choices import Parallelism, SyncMode
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import DistriGroupNorm, PatchParallelismCommManager
 from otil_exp.upstream.patches import applied
+from places import place
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs, tiny_unet
+from trajectories import FULL_SYNC, MODES, TENSOR, picture, plain
 
 pytestmark = pytest.mark.ranks
 
@@ -61,14 +60,14 @@ def work(rank):
     unet = {"inputs": tiny_inputs(**INPUTS), "unet": tiny_unet(**UNET)}
     return {
         "exact": {
-            (mode, dtype): layer_outputs(ranks, mode.value, [p.to(dtype) for p in whole_pictures(std)], *exact)
-            for mode in SyncMode
+            (mode, dtype): layer_outputs(ranks, str(mode), [p.to(dtype) for p in whole_pictures(std)], *exact)
+            for mode in MODES
             for dtype, std in SCALES.items()
         },
         "upstream fp16": layer_outputs(ranks, "full_sync", [p.half() for p in whole_pictures(400.0)]),
         "gn_sync": layer_outputs(ranks, "no_sync", [p.float() for p in whole_pictures()], *exact, "gn_sync"),
-        "full_sync": patch_picture(ranks, sync_mode=SyncMode.full_sync, **unet),
-        "tensor": pictures(ranks, parallelism=Parallelism.tensor, **unet | {"unet": tiny_unet(**UNET)})[0],
+        "full_sync": picture(ranks, FULL_SYNC, **unet),
+        "tensor": picture(ranks, TENSOR, **unet | {"unet": tiny_unet(**UNET)}),
     }
 
 
@@ -88,11 +87,11 @@ def by_hand(mode, pictures, rank):
         slices = torch.stack(picture.double().chunk(RANKS, dim=2)).reshape(RANKS, 1, GROUPS, -1)
         now = torch.stack([slices.mean(-1), slices.square().mean(-1)], dim=1)
         own = now[rank]
-        if step == 0 or mode in (SyncMode.full_sync, SyncMode.sync_gn):
+        if step == 0 or mode in ("full_sync", "sync_gn"):
             mean, square = now.mean(0)
-        elif mode is SyncMode.stale_gn:
+        elif mode == "stale_gn":
             mean, square = (old.sum(0) - old[rank] + own) / RANKS
-        elif mode is SyncMode.corrected_async_gn:
+        elif mode == "corrected_async_gn":
             mean, square = old.mean(0) + own - old[rank]
         else:
             mean, square = own
@@ -104,7 +103,7 @@ def by_hand(mode, pictures, rank):
     return outputs
 
 
-@pytest.mark.parametrize("mode", SyncMode)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.float16, 1e-2)])
 def test_exact_statistics_of_every_mode_are_those_worked_out_in_float64(made, mode, dtype, atol):
     inputs = [picture.to(dtype) for picture in whole_pictures(SCALES[dtype])]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from diffusers.models.resnet import ResnetBlock2D
-from places import place_without_peers
 from torch import distributed as dist
 
 from otil_exp.upstream.distri_config import RankConfig
@@ -17,6 +16,7 @@ from otil_exp.upstream.imports import (
     tp_modules,
 )
 from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
+from places import place_without_peers
 
 with imported():
     from distrifuser.modules.pp.attn import DistriSelfAttentionPP

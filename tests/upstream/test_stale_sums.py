@@ -1,22 +1,24 @@
 """Tensor parallelism that does not wait: what is added up, layer by layer, and what the whole UNet makes of it."""
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
-from places import place
 from torch import distributed as dist
-from trajectories import TIMESTEPS, WARMUP, pictures, prepared
 
-from otil_exp.choices import Parallelism, StaleSums, TensorLayers
+from otil_exp.choices import StaleSums, TensorLayers
+from otil_exp.methods.tensor.config import TensorConfig
 from otil_exp.traffic import Traffic
 from otil_exp.upstream.stale_sums import LayerSum
+from places import place
 from ranks import run_ranks
+from trajectories import TENSOR, TIMESTEPS, WARMUP, picture, pictures, prepared, traffic
 
 pytestmark = pytest.mark.ranks
 
-ALL = tuple(TensorLayers)
+STALE = {kind: TensorConfig(name="tensor_stale", stale=kind, stale_layers=list(TensorLayers)) for kind in StaleSums}
 PARTIALS = [[1.0, 20.0, 300.0], [2.0, 50.0, 700.0], [4.0, 90.0, 100.0], [8.0, 10.0, 200.0]]
 """Partial sums of three ranks at four steps, of which the first is warm-up."""
 
@@ -46,9 +48,9 @@ def test_a_layer_adds_up_what_it_says_it_does(stale, expected):
     assert run_ranks(3, layer_sums, stale) == expected
 
 
-def still(ranks, **settings):
+def still(ranks, preset):
     """Predictions when latent and timestep stay as they are: what is late is then as good as new."""
-    with prepared(ranks, parallelism=Parallelism.tensor, **settings) as ready:
+    with prepared(ranks, preset) as ready:
         ready.unet.begin(ready.steps)
         with torch.no_grad():
             made = [ready.unet(timestep=torch.tensor(500.0), **ready.inputs, return_dict=False)[0] for _ in TIMESTEPS]
@@ -56,28 +58,20 @@ def still(ranks, **settings):
         return made
 
 
-def traffic(ranks, **settings):
-    with prepared(ranks, parallelism=Parallelism.tensor, **settings) as ready, ready.traffic.installed():
-        ready.traffic.take()
-        return [ready.traffic.take() for _ in ready.picture()]
-
-
 def work(rank):
     ranks = place(rank, split_batch=False)
-    stale = {kind: {"stale": kind, "stale_layers": ALL} for kind in StaleSums}
-    tensor = {"parallelism": Parallelism.tensor}
+    none = TensorConfig(name="tensor_stale", stale=StaleSums.peers)
+    part = {layers: replace(none, stale=StaleSums.all, stale_layers=[layers]) for layers in TensorLayers}
     return {
-        "tensor": pictures(ranks, **tensor)[0],
-        "none": pictures(ranks, **tensor, stale=StaleSums.peers, stale_layers=())[0],
-        "still tensor": still(ranks),
-        "still": {kind: still(ranks, **settings) for kind, settings in stale.items()},
-        "called": {kind: pictures(ranks, **tensor, **settings, count=2) for kind, settings in stale.items()},
-        "replayed": {kind: pictures(ranks, **tensor, **settings, graphs=True)[0] for kind, settings in stale.items()},
-        "parts": {
-            layers: pictures(ranks, **tensor, stale=StaleSums.all, stale_layers=[layers])[0] for layers in TensorLayers
-        },
-        "traffic": [traffic(ranks), traffic(ranks, **stale[StaleSums.peers])],
-        "replayed traffic": traffic(ranks, **stale[StaleSums.peers], graphs=True),
+        "tensor": picture(ranks, TENSOR),
+        "none": picture(ranks, none),
+        "still tensor": still(ranks, TENSOR),
+        "still": {kind: still(ranks, preset) for kind, preset in STALE.items()},
+        "called": {kind: pictures(ranks, preset, count=2) for kind, preset in STALE.items()},
+        "replayed": {kind: picture(ranks, preset, graphs=True) for kind, preset in STALE.items()},
+        "parts": {layers: picture(ranks, preset) for layers, preset in part.items()},
+        "traffic": [traffic(ranks, TENSOR), traffic(ranks, STALE[StaleSums.peers])],
+        "replayed traffic": traffic(ranks, STALE[StaleSums.peers], graphs=True),
     }
 
 

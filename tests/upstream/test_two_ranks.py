@@ -2,41 +2,41 @@
 
 import pytest
 import torch
-from places import place
-from trajectories import WARMUP, patch_picture, patch_traffic, pictures, plain
-from unpatched import upstream_picture
 
-from otil_exp.choices import GroupNormKind, Parallelism, SplitScheme, SyncMode
+from otil_exp.choices import GroupNormKind
+from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.upstream.distri_config import RankConfig
+from places import place
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs
+from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, layers_in, picture, pictures, plain, traffic
+from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 
-ASYNCHRONOUS = [mode for mode in SyncMode if mode not in (SyncMode.full_sync, SyncMode.no_sync)]
+ASYNCHRONOUS = [mode for mode in MODES if mode not in ("full_sync", "no_sync")]
 
 
 def work(rank):
     ranks = place(rank, split_batch=False)
     upstream = {"groupnorm": GroupNormKind.upstream}
-    naive = {"parallelism": Parallelism.naive_patch}
     return {
-        "exact": patch_picture(ranks, sync_mode=SyncMode.full_sync),
-        "exact no guidance": patch_picture(ranks, sync_mode=SyncMode.full_sync, inputs=tiny_inputs(batch=1)),
-        "tensor": pictures(ranks, parallelism=Parallelism.tensor)[0],
-        "modes": {mode: patch_picture(ranks, sync_mode=mode, **upstream) for mode in SyncMode},
-        "upstream modes": {mode: upstream_picture(ranks, parallelism="patch", mode=mode.value) for mode in SyncMode},
-        "naive": {scheme: pictures(ranks, **naive, split_scheme=scheme)[0] for scheme in SplitScheme},
+        "exact": picture(ranks, FULL_SYNC),
+        "exact no guidance": picture(ranks, FULL_SYNC, inputs=tiny_inputs(batch=1)),
+        "tensor": picture(ranks, TENSOR),
+        "modes": {mode: picture(ranks, layers_in(mode), **upstream) for mode in MODES},
+        "upstream modes": {mode: upstream_picture(ranks, parallelism="patch", mode=str(mode)) for mode in MODES},
+        "naive": {
+            scheme: picture(ranks, NaivePatchConfig(name="naive_patch", split_scheme=scheme)) for scheme in SplitScheme
+        },
         "upstream naive": {
             scheme: upstream_picture(ranks, parallelism="naive_patch", split_scheme=scheme.value)
             for scheme in SplitScheme
         },
-        "repeated": {
-            mode: pictures(ranks, parallelism=Parallelism.patch, sync_mode=mode, count=3) for mode in ASYNCHRONOUS
-        },
-        "replayed": {mode: patch_picture(ranks, sync_mode=mode, graphs=True) for mode in ASYNCHRONOUS},
-        "stale traffic": [patch_traffic(ranks, sync_mode=SyncMode.stale_gn, graphs=graphs) for graphs in (False, True)],
-        "ungathered": patch_picture(ranks, sync_mode=SyncMode.no_sync, noise_gather=False, **upstream),
+        "repeated": {mode: pictures(ranks, layers_in(mode), count=3) for mode in ASYNCHRONOUS},
+        "replayed": {mode: picture(ranks, layers_in(mode), graphs=True) for mode in ASYNCHRONOUS},
+        "stale traffic": [traffic(ranks, layers_in("stale_gn"), graphs=graphs) for graphs in (False, True)],
+        "ungathered": picture(ranks, UNGATHERED, **upstream),
         "world size of a second config": RankConfig(
             ranks, parallelism="patch", mode="no_sync", warmup_steps=1, height=64, width=64, guidance=True
         ).world_size,
@@ -65,14 +65,14 @@ def test_full_sync_without_guidance_is_one_process(made):
 
 
 def test_upstreams_groupnorm_is_not_one_process(made):
-    assert worst(made[0]["upstream modes"][SyncMode.full_sync], plain()) > 1e-3  # the fault that `exact` repairs
+    assert worst(made[0]["upstream modes"]["full_sync"], plain()) > 1e-3  # the fault that `exact` repairs
 
 
 def test_tensor_parallelism_is_one_process(made):
     assert worst(made[0]["tensor"], plain()) <= 2e-6
 
 
-@pytest.mark.parametrize("mode", SyncMode)
+@pytest.mark.parametrize("mode", MODES)
 def test_groupnorm_upstream_is_upstreams_forward_bit_for_bit(made, mode):
     for rank in made:
         assert all(same(rank["modes"][mode], rank["upstream modes"][mode]))
@@ -103,7 +103,7 @@ def test_an_asynchronous_step_sends_layers_statistics_and_prediction_in_one_coll
 
 
 def test_without_a_gather_a_rank_renews_both_halves_of_its_own_slice_only(made):
-    whole = made[0]["upstream modes"][SyncMode.no_sync]
+    whole = made[0]["upstream modes"]["no_sync"]
     for rank, results in enumerate(made):
         own = (slice(None), slice(None), slice(8 * rank, 8 * rank + 8))
         for step, prediction in enumerate(results["ungathered"]):

@@ -1,6 +1,5 @@
 """hydra/launcher=local: the cells of a grid one after the other on this machine, each distinct one once."""
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +8,11 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
-from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
+
+from otil_exp.multirun import check_folder, check_start, composed, names_of, without_hydra
 
 
 @dataclass
@@ -38,20 +39,18 @@ class LocalLauncher(BasicLauncher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        check_start(config)
         check_folder(Path(config.hydra.sweep.dir), "output_dir")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from rich.console import Console
-
-        from otil_exp.grid import check_grid, packed
+        from otil_exp.cells.grid import check_grid, packed
         from otil_exp.report.table import summary
+        from otil_exp.terminal import console as as_typed
 
         setup_globals()
-        if len(job_overrides) > 1 and "WORLD_SIZE" in os.environ:
-            sys.exit("a grid needs fresh processes for every cell: run it with `otil-exp -m ...`, without torchrun")
         if self.pack < 1:
             sys.exit(f"hydra.launcher.pack={self.pack}: use 1 (every cell starts its ranks) or more")
-        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
+        console = as_typed()
         assert self.hydra_context is not None
         assert self.config is not None
         configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
@@ -64,13 +63,13 @@ class LocalLauncher(BasicLauncher):
         failed: list[str] = []
         for pack in packed(members, self.pack):
             for member in pack:
-                console.print(member.title, markup=False, highlight=False)
+                console.print(member.title)
             result, failures = self._run(configs[pack[0].numbers[0]], pack, console)
             for member in pack:
                 returns |= dict.fromkeys(member.numbers, result)
                 if (message := failures.get(str(member.cell.folder.path))) is not None:
                     failed.append(f"#{member.numbers[0]}")
-                    console.print(message, style="red", markup=False)
+                    console.print(message, style="red")
         console.print(summary([member.cell.folder for member in members]), soft_wrap=False)
         if failed:
             sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")
@@ -96,42 +95,3 @@ class LocalLauncher(BasicLauncher):
         if result.status is not JobStatus.COMPLETED:
             return result, {str(member.cell.folder.path): str(result._return_value) for member in pack} | failures
         return result, failures
-
-
-def check_folder(folder: Path, setting: str) -> None:
-    """Exit with a sentence where a folder that a setting names cannot be written to.
-
-    Called by setup(): Hydra's sweeper writes multirun.yaml before it calls launch().
-    """
-    from otil_exp.run_folder.folder import make_writable
-
-    try:
-        make_writable(folder.absolute(), setting)
-    except ValueError as error:
-        sys.exit(str(error))
-
-
-def composed(
-    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-) -> list[DictConfig]:
-    """The config of every cell of a grid, Hydra's own part with it."""
-    cells = []
-    for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-        cell = context.config_loader.load_sweep_config(config, list(overrides))
-        with open_dict(cell):
-            cell.hydra.job.id = cell.hydra.job.num = number
-        cells.append(cell)
-    return cells
-
-
-def without_hydra(config: DictConfig) -> DictConfig:
-    """The cell's own part of a composed config."""
-    own = config.copy()
-    with open_dict(own):
-        del own["hydra"]
-    return own
-
-
-def names_of(job_overrides: Sequence[Sequence[str]]) -> list[str]:
-    """What was typed for each cell."""
-    return [" ".join(filter_overrides(overrides)) for overrides in job_overrides]

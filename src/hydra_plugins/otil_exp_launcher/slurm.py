@@ -12,8 +12,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from hydra_plugins.otil_exp_launcher.local import check_folder, composed, names_of, without_hydra
-from otil_exp.slurm.settings import SlurmSettings
+from otil_exp.multirun import check_folder, check_start, composed, names_of, without_hydra
+from otil_exp.slurm.settings import SlurmSettings, check_settings, job_folder
 
 ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmSettings, provider="otil_exp")
 
@@ -24,28 +24,31 @@ class SlurmLauncher(Launcher):
     def __init__(self, **settings: Any) -> None:
         typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(SlurmSettings), settings))
         assert isinstance(typed, SlurmSettings)
-        typed.submitit_folder = str(Path(typed.submitit_folder).absolute())
         self.settings = typed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context = hydra_context
         self.config = config
+        check_start(config)
+        try:
+            check_settings(self.settings)
+        except ValueError as error:
+            sys.exit(str(error))
+        self.settings.submitit_folder = job_folder(self.settings.submitit_folder)
         grid = Path(config.hydra.sweep.dir)
         check_folder(grid, "output_dir")
         check_folder(grid / ".submitit", "output_dir")  # the ledger of jobs
         check_folder(Path(self.settings.submitit_folder.partition("%j")[0]), "hydra.launcher.submitit_folder")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from rich.console import Console
-
-        from otil_exp.grid import check_grid
-        from otil_exp.slurm.resources import check_settings, device_for, resources_of
+        from otil_exp.cells.grid import check_grid
+        from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
+        from otil_exp.terminal import console as as_typed
 
         setup_globals()
         cells = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
         try:
-            check_settings(self.settings)
             members = check_grid(
                 [without_hydra(cell) for cell in cells],
                 names_of(job_overrides),
@@ -54,7 +57,7 @@ class SlurmLauncher(Launcher):
             )
         except ValueError as error:
             sys.exit(str(error))
-        console = Console(soft_wrap=True)  # a sentence is one line, also in a file
+        console = as_typed()
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
         if self.config.hydra.callbacks:
             console.print("hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm")

@@ -1,8 +1,8 @@
-"""OTIL's exchange (Only Transmit Informative Latents): blocks, scores, polling, collectives, schedule of the steps.
+"""OTIL's exchange (Only Transmit Informative Latents): blocks, scores, polling, collectives.
 
-Pure tensor code over torch and torch.distributed, readable beside guide section 4.1 and the CVPR 2026 paper.
+Pure tensor code over torch and torch.distributed, readable beside the CVPR 2026 paper and docs/methods.md.
 A *slice* is the rows of the latent that one rank owns; a *block* is a square piece of a slice. LatentExchange sends
-blocks of the latent (the guide), ContextExchange their context in all layers (the paper).
+blocks of the latent (preset=guide), ContextExchange their context in all layers (preset=otil_context).
 """
 
 from otil_exp.exchange.blocks import BlockGrid, resolve_budget
@@ -13,12 +13,10 @@ from otil_exp.exchange.gather import gather
 from otil_exp.exchange.guidance import repair_pair
 from otil_exp.exchange.polling import Polling
 from otil_exp.exchange.replayed import ReplayedExchange
-from otil_exp.exchange.schedule import Step, step_kinds
-from otil_exp.exchange.score import BLIND, SCORES, cosine_dissimilarity
+from otil_exp.exchange.score import SCORES, cosine_dissimilarity
 from otil_exp.exchange.transmit import LatentExchange
 
 __all__ = [
-    "BLIND",
     "QUANTIZERS",
     "SCORES",
     "BlockGrid",
@@ -28,12 +26,10 @@ __all__ = [
     "Polling",
     "ReplayedExchange",
     "Selection",
-    "Step",
     "check_blocks",
     "cosine_dissimilarity",
     "gather",
     "repair_pair",
     "resolve_budget",
     "split_budget",
-    "step_kinds",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """The blocks of a slice, numbered row by row from the top left (guide section 4.1).
+    """The blocks of a slice, numbered row by row from the top left.
 
     Raises ValueError when the blocks do not tile the slice.
     """
@@ -34,19 +34,6 @@ class BlockGrid:
                 f"block_size={self.block_size} does not tile a slice of {self.rows}x{self.width} latent pixels "
                 f"(it must divide both): use block_size={_alternatives(fitting)}"
             )
-
-    @classmethod
-    def of_slice(cls, height: int, width: int, slices: int, block_size: int) -> BlockGrid:
-        """Grid of one of `slices` equal horizontal slices of a height x width latent (latent pixels).
-
-        Raises ValueError when the slices or the blocks do not divide it.
-        """
-        if slices < 1 or height % slices:
-            raise ValueError(
-                f"{height} latent rows do not divide over slices={slices} (every slice has the same rows): "
-                f"use {_alternatives(_divisors(height))} slices"
-            )
-        return cls(rows=height // slices, width=width, block_size=block_size)
 
     @property
     def count(self) -> int:

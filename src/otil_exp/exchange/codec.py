@@ -1,9 +1,12 @@
-"""Fewer bytes for what is sent: a pair of pure functions, and a bound on what they lose.
+"""Fewer bytes for what is sent: a pair of pure functions.
 
 Values are quantised in groups of neighbours that share a scale, the group's largest magnitude. With `residual` it is
 the change against what the peers already hold that is quantised: the sender keeps what they hold, so an error of one
 step is part of the next step's change and does not add up (error feedback; CompactFusion, NeurIPS 2025, arXiv
-2507.17511).
+2507.17511). On a GPU each way is one kernel (`codec_kernels`), with the same bytes as the plain form.
+
+The most that a value can be off is half a step of its group's scale (int8, int4), or 2**-4 of itself and at least half
+of the smallest step (fp8); then comes one rounding to the values' dtype (tests/exchange/test_codec.py).
 """
 
 from __future__ import annotations
@@ -11,6 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +27,9 @@ GROUP = 128
 
 _LARGEST = {"fp8": 448.0, "int8": 127.0, "int4": 7.0}
 """What a group's largest magnitude becomes: the largest float8_e4m3fn, the largest symmetric integer."""
+
+FP8_CAPABILITY = (8, 9)
+"""Compute capability of the first GPUs that convert to float8."""
 
 QUANTIZERS = ("none", *_LARGEST)
 
@@ -47,15 +57,21 @@ class Codec:
         """Bytes (size(n, dtype),) uint8 of values (n,)."""
         if self.quantizer == "none":
             return values.contiguous().view(torch.uint8)
+        if (kernels := _kernels(values.device, self.quantizer)) is not None:
+            encoded: Tensor = kernels.encode(values, self.quantizer, _LARGEST[self.quantizer], GROUP)
+            return encoded
         groups = _grouped(values.float())
         scales = self._scales(groups)
         quantised = _WRITE[self.quantizer](groups / scales)
         return torch.cat([scales.flatten().view(torch.uint8), quantised.flatten()])
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """The values (count,) of a dtype that bytes stand for, each within `bound` of what was encoded."""
+        """The values (count,) of a dtype that bytes stand for, as close as the module says to what was encoded."""
         if self.quantizer == "none":
             return encoded.view(dtype)
+        if (kernels := _kernels(encoded.device, self.quantizer)) is not None:
+            decoded: Tensor = kernels.decode(encoded, count, dtype, self.quantizer, GROUP)
+            return decoded
         groups = math.ceil(count / GROUP)
         scales, quantised = encoded.split([4 * groups, len(encoded) - 4 * groups])
         values = _READ[self.quantizer](quantised.view(groups, -1)) * scales.view(torch.float32)[:, None]
@@ -67,23 +83,20 @@ class Codec:
             return count * dtype.itemsize
         return math.ceil(count / GROUP) * (4 + (GROUP // 2 if self.quantizer == "int4" else GROUP))
 
-    def bound(self, values: Tensor) -> Tensor:
-        """The most that each value (n,) can be off after encode and decode, float32 (n,).
-
-        int8, int4: half a step of the group's scale. fp8: 2**-4 of the value (three bits of mantissa, rounded), or half
-        of the smallest step where that is more. Then one rounding to the values' dtype.
-        """
-        exact = values.float()
-        if self.quantizer == "none":
-            return torch.zeros_like(exact)
-        scales = self._scales(_grouped(exact)).expand(-1, GROUP).flatten()[: values.numel()]
-        lost = torch.maximum(exact.abs() / 16, scales / 2**10) if self.quantizer == "fp8" else scales / 2
-        return lost * (1 + 1e-5) + (exact.abs() + lost) * torch.finfo(values.dtype).eps
-
     def _scales(self, groups: Tensor) -> Tensor:
         """Scale of each group, (groups, 1) float32; 1 for a group of zeros."""
         largest = groups.abs().amax(dim=1, keepdim=True)
         return torch.where(largest > 0, largest / _LARGEST[self.quantizer], torch.ones_like(largest))
+
+
+@cache
+def _kernels(device: torch.device, quantizer: str) -> Any:
+    """The module with one kernel each for a GPU that has them; None where the plain form below is used."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return None
+    if quantizer == "fp8" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
+        return None
+    return import_module("otil_exp.exchange.codec_kernels")
 
 
 def _pack_nibbles(groups: Tensor) -> Tensor:

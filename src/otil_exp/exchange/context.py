@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from otil_exp.choices import Against, Halos, Overlap, ScoreOn
 from otil_exp.exchange.blocks import BlockGrid
 from otil_exp.exchange.codec import Codec
 from otil_exp.exchange.context_map import IndexMap, edge_blocks, map_halos, map_keys_values, split_budget
 from otil_exp.exchange.polling import Polling
 from otil_exp.exchange.score import SCORES
-from otil_exp.exchange.transmit import Against
-
-Overlap = Literal["none", "step"]
-ScoreOn = Literal["latent", "first_attention", "middle_attention", "last_attention"]
-Halos = Literal["chosen", "all"]
 
 _ALIGNMENT = 16
 """Bytes; what is received is looked at through wider types."""
@@ -46,13 +42,13 @@ class Selection:
     """Blocks a step."""
     score: str = "cosine"
     """A name in SCORES."""
-    against: Against = "previous_step"
+    against: Against = Against.previous_step
     """A block is compared with itself at the previous step or as it was last sent."""
     polling: bool = True
     """Every block once a round (Polling)."""
-    score_on: ScoreOn = "latent"
+    score_on: ScoreOn = ScoreOn.latent
     """What is compared: the latent that the UNet got, or K/V of its first, middle or last self-attention layer."""
-    halos: Halos = "chosen"
+    halos: Halos = Halos.chosen
     """Whose boundary rows of convolutions go along: those of chosen blocks at the edge, or all of them every time."""
 
 
@@ -74,7 +70,7 @@ class ContextExchange:
         *,
         slice_index: int,
         slices: int,
-        overlap: Overlap = "none",
+        overlap: Overlap = Overlap.none,
         every: int = 1,
         codec: Codec | None = None,
         group: dist.ProcessGroup | None = None,
@@ -85,16 +81,10 @@ class ContextExchange:
         many there are. overlap: none, what was sent after a step is used in the next one, as DistriFusion's context is;
         step, it travels while the next one computes and is used in the one after. every: blocks are sent after every so
         many steps that are not synchronous. group: the ranks of the slices of
-        one batch half, in slice order. Raises ValueError for settings that do not exist or do not fit the layers.
+        one batch half, in slice order. Raises ValueError for settings that do not fit the layers.
         """
         assert 0 <= slice_index < slices
         assert slices > 1, "there is nobody to talk to"
-        if selection.score_on not in get_args(ScoreOn):
-            raise ValueError(f"score_on={selection.score_on}: use one of {', '.join(get_args(ScoreOn))}")
-        if selection.halos not in get_args(Halos):
-            raise ValueError(f"halos={selection.halos}: use one of {', '.join(get_args(Halos))}")
-        if overlap not in get_args(Overlap):
-            raise ValueError(f"overlap={overlap}: use one of {', '.join(get_args(Overlap))}")
         self._grid, self._selection, self._overlap = grid, selection, overlap
         self._index, self._slices, self._group = slice_index, slices, group
         self._codec = codec or Codec()
@@ -108,25 +98,29 @@ class ContextExchange:
         self._watched = _watched_layer(grid, keys_values, selection.score_on, device)
         edges = edge_blocks(grid)
         inner = [block for block in range(grid.count) if block not in edges]
-        strata = (edges, inner) if selection.halos == "chosen" else (range(grid.count),)
+        strata = (edges, inner) if selection.halos is Halos.chosen else (range(grid.count),)
         self._strata = [torch.tensor(list(blocks), dtype=torch.int64, device=device) for blocks in strata]
-        self._budgets = split_budget(grid, selection.k) if selection.halos == "chosen" else (selection.k,)
+        self._budgets = split_budget(grid, selection.k) if selection.halos is Halos.chosen else (selection.k,)
         self._before: Tensor | None = None  # what the next step's blocks are compared with
         self._under_way: tuple[Any, Tensor] | None = None
 
     def before_step(self, synchronous: bool) -> None:
         """Take in what is due before the layers read it; a synchronous step is not to be overwritten later."""
-        if synchronous or self._overlap == "none":
+        if synchronous or self._overlap is Overlap.none:
             self.receive()
 
-    def after_step(self, latents: Tensor, synchronous: bool) -> None:
-        """Choose and send after a step. latents: (b, C, H, W) that the UNet got; halves of a batch hold the same."""
+    def after_step(self, latents: Tensor, synchronous: bool, *, is_read: bool = True) -> None:
+        """Choose and send after a step.
+
+        latents: (b, C, H, W) that the UNet got; both halves of a batch hold the same. is_read: whether any step reads
+        what would be sent before a synchronous one renews it; else nothing is.
+        """
         if synchronous:
             self._remember(latents)
             return
         self.receive()
         self._silent += 1
-        if self._silent < self._every:
+        if self._silent < self._every or not is_read:
             return
         self._silent = 0
         chosen = self._choose(self._blocks(latents, synchronous))
@@ -146,7 +140,7 @@ class ContextExchange:
     def _remember(self, latents: Tensor) -> None:
         self._silent = 0
         self._before = self._blocks(latents, synchronous=True)
-        self._score = SCORES[self._selection.score]()
+        self._score = SCORES[self._selection.score].make()
         self._rounds = [
             Polling(len(blocks), enabled=self._selection.polling, device=blocks.device) for blocks in self._strata
         ]
@@ -166,7 +160,7 @@ class ContextExchange:
             rounds.choose(scores[stratum], k) if k else stratum[:0]
             for rounds, stratum, k in zip(self._rounds, self._strata, self._budgets, strict=True)
         ]
-        if self._selection.against == "previous_step":
+        if self._selection.against is Against.previous_step:
             self._before = blocks
         else:
             sent = self._numbers(chosen)
@@ -180,7 +174,7 @@ class ContextExchange:
     def _rows(self, chosen: Sequence[Tensor]) -> list[Tensor]:
         """For K/V and for halos, the runs of what is sent."""
         keys_values, halos = self._parts
-        edges = halos.map.rows if self._selection.halos == "all" else halos.map.rows[chosen[0]]
+        edges = halos.map.rows if self._selection.halos is Halos.all else halos.map.rows[chosen[0]]
         return [keys_values.map.rows[self._numbers(chosen)].flatten(), edges.flatten()]
 
     def _send(self, chosen: Sequence[Tensor]) -> None:
@@ -244,10 +238,12 @@ class _Watched:
 
 def _watched_layer(grid: BlockGrid, held: HeldContext, score_on: ScoreOn, device: torch.device) -> _Watched | None:
     """The layer to choose by; None for the latent."""
-    if score_on == "latent":
+    if score_on is ScoreOn.latent:
         return None
     layers = len(held.shapes)
-    layer = {"first_attention": 0, "middle_attention": layers // 2, "last_attention": layers - 1}[score_on]
+    layer = {ScoreOn.first_attention: 0, ScoreOn.middle_attention: layers // 2, ScoreOn.last_attention: layers - 1}[
+        score_on
+    ]
     sizes = [torch.Size(shape).numel() for shape in held.shapes]
     start = sum(sizes[:layer])
     part = _Part(held, map_keys_values(grid, [held.shapes[layer]]), device)

@@ -18,9 +18,6 @@ from torch import Tensor
 
 from otil_exp.exchange.blocks import BlockGrid
 
-LOWEST = 4
-"""Latent pixels a side of the largest cell: SDXL's UNet halves the latent twice."""
-
 
 @dataclass(frozen=True)
 class IndexMap:
@@ -39,13 +36,14 @@ def edge_blocks(grid: BlockGrid) -> list[int]:
     return sorted({*range(columns), *range(grid.count - columns, grid.count)})
 
 
-def check_blocks(grid: BlockGrid) -> None:
-    """Raise ValueError for blocks that cut through cells."""
-    small, large = sorted((grid.block_size, LOWEST))
+def check_blocks(grid: BlockGrid, lowest: int) -> None:
+    """Raise ValueError for blocks that cut through cells. lowest: latent pixels a side of the UNet's largest cell."""
+    small, large = sorted((grid.block_size, lowest))
     if large % small:
+        divisors = ", ".join(str(size) for size in range(1, lowest) if lowest % size == 0)
         raise ValueError(
-            f"block_size={grid.block_size} cuts through the cells of {LOWEST}x{LOWEST} latent pixels of the lowest "
-            f"resolution: use block_size=1, 2 or a multiple of {LOWEST}"
+            f"block_size={grid.block_size} cuts through the cells of {lowest}x{lowest} latent pixels of the lowest "
+            f"resolution: use block_size={divisors} or a multiple of {lowest}"
         )
 
 

@@ -9,7 +9,7 @@ from otil_exp.exchange.gather import gather
 
 
 def repair_pair(noise_pred_local: Tensor, batch_half: int, group: dist.ProcessGroup | None) -> Tensor:
-    """Complete a slice's noise prediction with the other half of the CFG batch (guide section 4.2, repaired).
+    """Complete a slice's noise prediction with the other half of the CFG batch.
 
     noise_pred_local: (1, 4, h / N, W), this rank's slice and half. batch_half: 0 unconditional, 1 text.
     group: the two ranks that hold the same slice in opposite halves, unconditional first.

@@ -10,7 +10,7 @@ _UNVISITED_BONUS = 10.0
 
 
 class Polling:
-    """Choose k of K blocks a step so that each is sent within ceil(K / k) steps, a round (guide section 4.1).
+    """Choose k of K blocks a step so that each is sent within ceil(K / k) steps, a round.
 
     The choice is topk(score + 10 * unvisited, k): unvisited blocks first, then the best visited ones, which fill up the
     last step of a round if k does not divide K. The step that sends the last unvisited block starts the next round.

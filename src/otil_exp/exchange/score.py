@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
 def cosine_dissimilarity(now: Tensor, before: Tensor) -> Tensor:
-    """Score how much each block turned: 1 - cos, in [0, 2]; never NaN (guide section 4.1, CVPR 2026 paper).
+    """Score how much each block turned: 1 - cos, in [0, 2]; never NaN (OTIL, CVPR 2026).
 
     now, before: (K, C, b, b) blocks of a slice at this step and before, float32 or narrower. Returns (K,) float32.
     A block whose norm is zero, or beyond float32, scores 0.
@@ -45,16 +46,31 @@ class RandomScore:
         return torch.rand(len(now), generator=self._chance, device=now.device)
 
 
-Score = Callable[[Tensor, Tensor], Tensor]
+Measure = Callable[[Tensor, Tensor], Tensor]
 """(now, before), each (K, C, b, b), to (K,) float32 within [0, 10): polling adds 10 to what was not sent yet."""
 
-BLIND = ("random", "round_robin")
-"""Scores that look at neither: what a block would be compared with does not matter."""
 
-SCORES: dict[str, Callable[[], Score]] = {
-    "cosine": lambda: cosine_dissimilarity,
-    "l2": lambda: l2_distance,
-    "random": RandomScore,
-    "round_robin": lambda: round_robin,
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A way of telling how informative blocks are."""
+
+    make: Callable[[], Measure]
+    """Called anew at each synchronous step, so that every picture is by itself."""
+
+    blind: bool = False
+    """Looks at neither: what a block would be compared with does not matter."""
+
+    repeats: bool = True
+    """Computes the same from the same blocks, so that a recorded graph may be replayed."""
+
+    needs_polling: bool = False
+    """Gives the same blocks the highest score for ever."""
+
+
+SCORES = {
+    "cosine": Score(make=lambda: cosine_dissimilarity),
+    "l2": Score(make=lambda: l2_distance),
+    "random": Score(make=RandomScore, blind=True, repeats=False),
+    "round_robin": Score(make=lambda: round_robin, blind=True, needs_polling=True),
 }
-"""Scores by the name a user types; made anew at each synchronous step, so that every picture is by itself."""
+"""Scores by the name a user types."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from otil_exp.choices import Against
 from otil_exp.exchange.blocks import BlockGrid
 from otil_exp.exchange.gather import gather
 from otil_exp.exchange.polling import Polling
 from otil_exp.exchange.score import SCORES
 
-Against = Literal["previous_step", "last_sent"]
-
 
 class LatentExchange:
-    """What a rank knows of the other slices' latent, and how it renews it (guide sections 3.5 and 4.1).
+    """What a rank knows of the other slices' latent, and how it renews it.
 
     After a synchronous step call `remember`, after a silent one `step`, before the VAE `finalize`. Between them a
     rank's own slice is bit-exact fresh and every remote block is one that was received or the last one known, never a
@@ -33,7 +31,7 @@ class LatentExchange:
         slices: int,
         k: int,
         score: str = "cosine",
-        against: Against = "previous_step",
+        against: Against = Against.previous_step,
         polling: bool = True,
         group: dist.ProcessGroup | None = None,
     ) -> None:
@@ -43,23 +41,21 @@ class LatentExchange:
         k: blocks sent a step. score: a name in SCORES. against: a block is compared with itself at the previous step
         or as it was last sent. polling: every block once a round (Polling). group: the ranks of the slices of one
         batch half, in slice order (None: the default group); with one slice there is nobody to talk to.
-        Raises ValueError for a k, score or against that does not exist.
+        Raises ValueError for a k or score that does not exist.
         """
         if not 1 <= k <= grid.count:
             raise ValueError(f"k={k}: a step sends 1 to {grid.count} blocks of a slice (resolve_budget gives such a k)")
         if score not in SCORES:
             raise ValueError(f"score={score}: use one of {', '.join(SCORES)}")
-        if against not in get_args(Against):
-            raise ValueError(f"against={against}: use one of {', '.join(get_args(Against))}")
         assert 0 <= slice_index < slices
         if slices > 1:
             assert dist.get_world_size(group) == slices, "one rank a slice"
             assert dist.get_rank(group) == slice_index, "the group's order is the slices' order"
         self.grid, self.slice_index, self.slices, self.k = grid, slice_index, slices, k
         self.against, self.polling, self.group = against, polling, group
-        self.replayable = slices > 1 and score != "random"
+        self.replayable = slices > 1 and SCORES[score].repeats
         """Whether a step is worth recording in a CUDA graph, and computes the same whenever it is replayed."""
-        self._make_score = SCORES[score]
+        self._make_score = SCORES[score].make
         # Slices are horizontal, so the blocks of the whole latent, row by row, are those of slice 0, of slice 1, ...
         self._whole = replace(grid, rows=grid.rows * slices)
         self._memory: Tensor | None = None  # what is known, (slices, K, C, b, b); in the same place for all pictures
@@ -72,7 +68,7 @@ class LatentExchange:
         if self._memory is None:
             self._memory = torch.empty_like(blocks)
             self._before = self._memory[self.slice_index]  # what the next step's blocks are compared with
-            if self.against == "last_sent":
+            if self.against is Against.last_sent:
                 self._before = torch.empty_like(self._before)
             self._starts = self.grid.count * torch.arange(self.slices, device=latents.device)[:, None]
             self._rounds = Polling(self.grid.count, enabled=self.polling, device=latents.device)
@@ -105,7 +101,7 @@ class LatentExchange:
         received = gather(payload, self.group)
         self._memory.flatten(0, 1).index_copy_(0, positions.flatten(), received.flatten(0, 1))
         self._memory[self.slice_index].copy_(fresh)
-        if self.against == "last_sent":
+        if self.against is Against.last_sent:
             self._before.index_copy_(0, chosen, payload)
         return self._memory
 

@@ -77,9 +77,10 @@ def root_cause(error: ChildFailedError, log_dir: Path | None) -> RankFailure:
     failures = list(error.failures.items())
     rank, failure = min(failures, key=lambda item: _precedence(item[1], first=item is failures[0]))
     message, traceback = _words(failure)
-    ended = [str(other) for other, its in failures if _ended_by_us(its)]
+    # A rank that is stopped, or hangs in the kernel, hears no SIGTERM: it is killed in the end.
+    ended = [str(other) for other, its in failures if _ended_by_us(its) or its.exitcode == -signal.SIGKILL]
     if traceback and message.startswith("TimeoutError: a collective") and ended:
-        message += f"; still busy with something else: rank {', '.join(ended)}"
+        message += f"; still busy with something else, or stopped: rank {', '.join(ended)}"
     log = None if traceback or log_dir is None else log_dir / f"rank{rank}.log"
     return RankFailure(rank, failure.local_rank, failure.exitcode, message, traceback, log)
 

@@ -39,9 +39,10 @@ def set_distances(
 ) -> dict[str, SetDistance]:
     """Frechet and kernel distance under their names, such as fid/orig and kid/orig (against="orig" or "gt").
 
-    features (n, size), reference (m, size): both of `extractor`. Raises ValueError for fewer than 2 pictures.
+    features (n, size), reference (m, size): both of `extractor`; against "orig" picture i of both has one prompt and
+    seed. Raises ValueError for fewer than 2 pictures.
     """
-    kernel = kernel_distance(features, reference)
+    kernel = kernel_distance(features, reference, paired=against == "orig")
     values: dict[str, tuple[float, float | None]] = {
         f"{extractor.frechet_name}/{against}": (frechet_distance(features, reference), None),
         f"{extractor.kernel_name}/{against}": (kernel.value, kernel.standard_error),

@@ -8,9 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import names, said_by
 from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.whole import BrokenFolderError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.csv_table import csv_table
 from otil_exp.report.latex import latex_table
@@ -16,6 +14,7 @@ from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
 from otil_exp.report.table import summary
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.terminal import console
 
 EXAMPLES = """examples:
   otil-report outputs/demo                       writes outputs/demo/report.html, which needs no other file
@@ -38,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folders = find_folders(parsed.folders)
     except FileNotFoundError as error:
-        Console(stderr=True, soft_wrap=True).print(str(error), markup=False, highlight=False)
+        console(stderr=True).print(str(error))
         return 1
     if parsed.table:
-        Console().print(summary(folders))
+        console().print(summary(folders), soft_wrap=False)
     elif parsed.form:
         _write(FORMS[parsed.form](collect(folders)), parsed.output)
     else:

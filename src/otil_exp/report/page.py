@@ -21,7 +21,8 @@ from otil_exp.report.paired import Difference, against_best
 from otil_exp.report.pictures import GAIN, prompt_rows
 from otil_exp.report.plots import step_costs, swatch, tradeoff
 from otil_exp.report.warn import numbers, warnings
-from otil_exp.run_folder.folder import BrokenFolderError, StepRow
+from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.whole import BrokenFolderError
 
 STEP_TITLE = (
     "Steps by kind: time of rank 0 (median, quartiles, 5 % to 95 %) and bytes a rank hands to its peers (mean, "

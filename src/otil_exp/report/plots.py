@@ -24,7 +24,7 @@ from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.comparable import basis, doubt
 from otil_exp.report.pareto import front
-from otil_exp.run_folder.folder import StepRow
+from otil_exp.run_folder.steps import StepRow
 
 INK, MUTED, RULE, PAPER = "#010203", "#6a6b6c", "#d0d1d2", "#fdfcfb"
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}

@@ -56,14 +56,15 @@ def _table(folders: Sequence[RunFolder], runs: Sequence[Run], *, errors: bool) -
     by_column = [figures(runs, column) for column in shown]
     for i, (run, variant) in enumerate(zip(runs, variants(folders), strict=True)):
         effective = run.record.get("effective", {})
-        table.add_row(
-            Text(f"{run.method} {variant}".strip()),
+        row = [
+            f"{run.method} {variant}".strip(),
             run.topology,
             str(effective.get("k") or "-"),
             str(effective.get("refresh_period") or "-"),
             *(column[i].with_error if errors else column[i].text for column in by_column),
             run.status,
-        )
+        ]
+        table.add_row(*map(Text, row))  # as typed: no markup
     return table
 
 

@@ -14,7 +14,8 @@ from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics
 from otil_exp.run.generation import gather_rows
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 
 
 def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:

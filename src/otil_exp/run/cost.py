@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from otil_exp.metrics.summary import entry
-from otil_exp.run_folder.folder import StepRow
+from otil_exp.run_folder.steps import StepRow
 
 
 def cost_metrics(rows: list[StepRow], warm: bool) -> dict[str, Any]:

@@ -7,13 +7,16 @@ import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from otil_exp.choices import Engine, Mode, Parallelism
+from otil_exp.choices import Mode
 from otil_exp.config import ExperimentConfig, to_plain
-from otil_exp.loading import Models
+from otil_exp.methods.geometry import is_reference, seams_of, topology_of, uses
+from otil_exp.methods.rooms import method_of
+from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.rank_log import continue_log
@@ -21,15 +24,14 @@ from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
 from otil_exp.run.provenance import now, provenance
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.signature import picture_key, signature
-from otil_exp.run_folder.spec import RunSpec
+from otil_exp.run_folder.signature import FORM, picture_key, signature
 from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
-from otil_exp.validate import topology_of
 
 
-def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
+def execute(runs: Sequence[Cell], hosted: bool) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
@@ -48,26 +50,23 @@ def execute(runs: Sequence[RunSpec], hosted: bool) -> None:
                     run.effective.launch.collective_timeout_s,
                 )
             last = number == len(runs)
-            # Tensor parallelism cuts the weights up: whole ones beside them would count as its memory.
-            keep = not last and run.effective.preset.parallelism is not Parallelism.tensor
+            # Beside layers that were cut up, whole weights would count as the method's memory.
+            keep = not last and method_of(run.effective).shares_weights
             _perform(ranks, run, models, keep_weights=keep)
             meet()
-            _clear(run.effective, ranks)
+            _clear(ranks)
             if last:
                 leave()
 
 
-def _clear(effective: ExperimentConfig, ranks: RankContext) -> None:
-    """Drop what a run leaves behind but the weights: the next one's memory and graphs are its own, and NCCL does not
-    end before the graphs that hold its collectives."""
-    if effective.engine.name is Engine.compiled:
-        torch.compiler.reset()  # graphs count per line of code, and past the eighth none would be compiled
+def _clear(ranks: RankContext) -> None:
+    """Drop what a run leaves behind but the weights: the next one's memory is its own."""
     gc.collect()
     if ranks.device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: bool) -> None:
+def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: bool) -> None:
     """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
@@ -80,13 +79,21 @@ def _perform(ranks: RankContext, run: RunSpec, models: Models, *, keep_weights: 
     with tracked(effective, folder, ranks.is_main) as tracker:
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
-                folder.update_record(engine_runs_as=pipeline.unet.runs_as)
+                folder.update_record(engine_runs_as=_runs_as(run, pipeline.runs_as))
             if effective.mode is Mode.generate:
                 generate(pipeline, run.prompts, folder, tracker)
             else:
                 benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
             folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+
+
+def _runs_as(run: Cell, engine: str) -> str:
+    """Which engine the steps got, and why, where it is not the one that was asked for."""
+    effective = run.effective
+    if run.composed["engine"]["name"] == effective.engine.name.name:
+        return engine
+    return f"{engine}, because {method_of(effective).obstacle(effective.preset, effective)}"
 
 
 @contextmanager
@@ -109,14 +116,12 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         signature=signature(effective, prompts),
         picture_key=picture_key(effective),
         method=effective.preset.name,
-        is_reference=effective.preset.name == "reference",
+        form=FORM,
+        is_reference=is_reference(effective),
         effective=_effective_facts(effective),
         engine=effective.engine.name.name,
-        topology={
-            "name": topology_of(effective).name,
-            "world_size": effective.topology.world_size,
-            "split_batch": effective.topology.split_batch,
-        },
+        topology={"name": topology_of(effective).name, **asdict(effective.topology)},
+        seams=asdict(seams_of(effective)),
         device=effective.device.kind.name,
         times_meaningless=_times_meaningless(effective),
         prompts=[{"index": prompt.index, "text": prompt.text, "seed": prompt.seed} for prompt in prompts],
@@ -132,14 +137,15 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
 
 def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
     """What the method really used, after normalisation."""
+    plain = to_plain(effective)
     return {
         "k": int(effective.k.budget) or None,
         "refresh_period": effective.refresh.period,
-        "warmup_steps": effective.warmup_steps if effective.warmup_steps >= 0 else None,
+        "warmup_steps": effective.warmup_steps if uses(effective, "warmup_steps") else None,
         "groupnorm": effective.groupnorm.name,
-        "codec": to_plain(effective)["codec"],
-        "cfg_repair": effective.preset.cfg_repair,
-        "preset": to_plain(effective)["preset"],
+        "codec": plain["codec"],
+        "cfg_repair": plain["preset"].get("cfg_repair", False),
+        "preset": plain["preset"],
     }
 
 

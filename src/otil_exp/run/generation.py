@@ -15,8 +15,9 @@ from torch import distributed as dist
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.scores import Share, score_run
-from otil_exp.run_folder.folder import RunFolder, StepRow
-from otil_exp.topology import RankContext
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
+from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
 
 
@@ -44,7 +45,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
                 tracker.steps(new)
                 tracker.picture(prompt)
             bar.done()
-    _meet(pipeline)  # all pictures are written
+    meet()  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
 
@@ -78,11 +79,6 @@ def _gathered(ranks: RankContext, value: Any) -> list[Any]:
     everyone = [None] * ranks.topology.world_size if ranks.is_main else None
     dist.gather_object(value, everyone)
     return everyone or []
-
-
-def _meet(pipeline: RankPipeline) -> None:
-    if pipeline.ranks.topology.world_size > 1:
-        dist.barrier()
 
 
 def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:
@@ -138,7 +134,7 @@ class _Bar:
 def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
     """A progress bar on rank 0, silent on the others and where there is no terminal."""
     columns = (
-        TextColumn("{task.description:44}"),
+        TextColumn("{task.description:44}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("steps"),

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from otil_exp.choices import Parallelism, SplitScheme
+from otil_exp.choices import Mode
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
-from otil_exp.metrics.seam import Boundaries, method_boundaries
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, find_reference
 
@@ -60,7 +61,7 @@ def score_run(
     Raises FileNotFoundError or ValueError, with what to fetch or type, for models or ground truth that are missing.
     """
     record, config = folder.record, folder.config
-    reference, boundaries = find_reference(folder), _boundaries(config, record)
+    reference, boundaries = find_reference(folder), _boundaries(record)
     scorers = Scorers.load(settings, device)
     own = []
     for prompt in share.of(record["prompts"]):
@@ -83,17 +84,20 @@ def is_scored(folder: RunFolder, settings: MetricsConfig) -> bool:
     return folder.record.get("scored_with") == _basis(settings, find_reference(folder))
 
 
+def settled(cell: Cell) -> bool:
+    """Whether a cell is finished, and has the scores that are asked for now."""
+    if not cell.folder.finished:
+        return False
+    return cell.effective.mode is not Mode.generate or is_scored(cell.folder, cell.effective.metrics)
+
+
 def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:
     return asdict(settings) | {"reference": reference and reference.path.name}
 
 
-def _boundaries(config: dict[str, Any], record: dict[str, Any]) -> Boundaries:
-    """Where this run's slices meet: nowhere for the reference, tensor parallelism and one slice."""
-    topology, preset = record["topology"], config["preset"]
-    slices = topology["world_size"] // (2 if topology["split_batch"] else 1)
-    cut = preset["parallelism"] in (Parallelism.patch.name, Parallelism.naive_patch.name)
-    scheme = SplitScheme[preset["split_scheme"]] if preset["split_scheme"] else None
-    return method_boundaries(config["height"], config["width"], slices if cut else 1, scheme)
+def _boundaries(record: dict[str, Any]) -> Boundaries:
+    """Where this run's slices meet, in pixels."""
+    return Boundaries(rows=tuple(record["seams"]["rows"]), columns=tuple(record["seams"]["columns"]))
 
 
 def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -113,6 +117,6 @@ def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[
 def _what_is_missing(folder: RunFolder, settings: MetricsConfig, scores: list[PictureScores]) -> dict[str, Any]:
     """An entry that says what to run, where paired scores were asked for and there was no reference."""
     asked = settings.psnr or settings.ssim or settings.perceptual
-    if folder.record["method"] == "reference" or not asked or any(score.paired for score in scores):
+    if folder.is_reference or not asked or any(score.paired for score in scores):
         return {}
     return {"ref/psnr": {"value": None, "unit": "dB", "model": None, "n": 0, "missing": MISSING}}

@@ -1,59 +1,19 @@
-"""The run folder (DESIGN section 5): where its files are, and how they are written whole or not at all."""
+"""The run folder (DESIGN section 5): where its files are and what they say."""
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import yaml
 from PIL import Image
 
-
-@dataclass(frozen=True)
-class StepRow:
-    """One line of steps.csv: what one rank did in one step of one picture."""
-
-    rank: int
-    prompt: int
-    """Index of the prompt in its set."""
-    step: int
-    kind: str
-    """warmup, steady, refresh or final."""
-    ms: float
-    """Time from the end of the step before to the end of this one, milliseconds."""
-    bytes_sent: int
-    """Payload this rank put on the wire (otil_exp.traffic)."""
-    collectives: int
-    """Collectives this rank took part in."""
-    repeat: int = 0
-    """Which repetition of mode=benchmark."""
-
-
-def make_writable(folder: Path, setting: str) -> None:
-    """Make a folder, if need be, and see that files can be made in it.
-
-    setting: what a user types to name another one. Raises ValueError, with what to type, where that fails.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()  # permissions say too little: root, /proc, quotas, full disks
-    except OSError as error:
-        raise ValueError(
-            f"{setting}: {folder} cannot be written to ({error.strerror}); use {setting}=FOLDER, one that you can write"
-        ) from error
-
-
-class BrokenFolderError(ValueError):
-    """A file of a run folder that something else than this program cut or changed."""
+from otil_exp.run_folder.steps import StepRow, read_steps, write_steps
+from otil_exp.run_folder.whole import BrokenFolderError, make_writable, remove_parts, write_text, write_whole
 
 
 class RunFolder:
@@ -84,6 +44,7 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise ValueError(f"{self.path} is being run by another process: wait for it, or stop it") from error
+            remove_parts(self.path)
             yield
 
     @property
@@ -93,7 +54,7 @@ class RunFolder:
     @property
     def is_reference(self) -> bool:
         """Whether others are compared with this run."""
-        return bool(self.known.get("is_reference", self.known.get("method") == "reference"))
+        return bool(self.known.get("is_reference"))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -125,37 +86,25 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-        self._write("config.yaml", lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(self.path / "config.yaml", text)
 
     def image_path(self, prompt: int) -> Path:
         return self.images / f"{prompt:02d}.png"
 
     def write_image(self, prompt: int, image: Image.Image) -> None:
-        self._write(self.image_path(prompt), lambda path: image.save(path, format="PNG"))
+        write_whole(self.image_path(prompt), lambda beside: image.save(beside, format="PNG"))
 
     def reject_image(self, prompt: int, image: Image.Image) -> Path:
         """Keep a picture that failed its check out of images/, so that a rerun makes it again."""
         path = self.path / "rejected" / f"{prompt:02d}.png"
-        self._write(path, lambda beside: image.save(beside, format="PNG"))
+        write_whole(path, lambda beside: image.save(beside, format="PNG"))
         return path
 
     def read_steps(self) -> list[StepRow]:
-        path = self.path / "steps.csv"
-        if not path.exists():
-            return []
-        kinds: dict[str, Callable[[str], Any]] = {"kind": str, "ms": float}
-        with path.open(newline="", encoding="utf-8") as file:
-            return [
-                StepRow(**{key: kinds.get(key, int)(value) for key, value in row.items()})
-                for row in csv.DictReader(file)
-            ]
+        return read_steps(self.path / "steps.csv")
 
-    def write_steps(self, rows: list[StepRow]) -> None:
-        buffer = StringIO()
-        writer = csv.DictWriter(buffer, [field.name for field in fields(StepRow)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) | {"ms": f"{row.ms:.4f}"} for row in rows)
-        self._write("steps.csv", lambda path: path.write_text(buffer.getvalue(), encoding="utf-8"))
+    def write_steps(self, rows: Sequence[StepRow]) -> None:
+        write_steps(self.path / "steps.csv", rows)
 
     def _read_json(self, name: str) -> dict[str, Any]:
         path = self.path / name
@@ -167,16 +116,4 @@ class RunFolder:
             raise BrokenFolderError(f"{path} is not whole ({error}): delete {self.path} to run it again") from error
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        self._write(name, lambda path: path.write_text(text, encoding="utf-8"))
-
-    def _write(self, name: str | Path, save: Callable[[Path], object]) -> None:
-        """Write beside, then rename: a reader sees the old file or the new one, never half of one."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            save(beside)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_text(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import IGNORED
+from otil_exp.run_folder.whole import BrokenFolderError
 
 NAMED = ("topology", "k", "refresh", "preset.name")
 """Parts of a config that a name has its own words for."""
 
-IRRELEVANT = tuple(set(IGNORED) - {"prompts", "seed"})
-"""Parts of a config that change neither pictures nor times."""
+RESOLVED = ("prompts", "seed")
+"""Parts that a signature holds in another form; a name has them as they were typed."""
 
 
 def said_by(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -72,12 +73,13 @@ def _as_typed(key: str, value: Any) -> str:
     return f"{key.removesuffix('.name').rpartition('.')[2]}={yaml.get(str(value), value)}"
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots, without those of NAMED and IRRELEVANT."""
+def _flat(config: Mapping[str, Any], ignored: Mapping[str, Any] = IGNORED, prefix: str = "") -> dict[str, Any]:
+    """Nested keys joined by dots, without what a name has words for and what changes neither pictures nor times."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         path = prefix + key
-        if path in NAMED or path in IRRELEVANT:
+        within = ignored.get(key, {})
+        if path in NAMED or (within is None and key not in RESOLVED):
             continue
-        found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+        found |= _flat(value, within or {}, f"{path}.") if isinstance(value, dict) else {path: value}
     return found

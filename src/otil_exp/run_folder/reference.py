@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from otil_exp.run_folder.folder import BrokenFolderError, RunFolder
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.whole import BrokenFolderError
 
 log = logging.getLogger(__name__)
 
@@ -17,9 +18,9 @@ MISSING = (
 
 def find_reference(folder: RunFolder) -> RunFolder | None:
     """A finished reference run of the same grid with comparable pictures; None for a reference itself."""
-    own = folder.record
-    if own["method"] == "reference":
+    if folder.is_reference:
         return None
+    own = folder.record
     for path in sorted(folder.path.parent.iterdir()):
         beside = RunFolder(path)
         try:
@@ -27,7 +28,7 @@ def find_reference(folder: RunFolder) -> RunFolder | None:
         except BrokenFolderError as error:
             log.warning("no reference: %s", error)
             continue
-        if record.get("method") != "reference" or record.get("picture_key") != own["picture_key"]:
+        if not record.get("is_reference") or record.get("picture_key") != own["picture_key"]:
             continue
         if beside.finished and beside.images.exists() and _covers(record, own):
             return beside

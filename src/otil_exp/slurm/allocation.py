@@ -17,8 +17,9 @@ import submitit
 import torch
 from submitit.core.utils import DelayedSubmission
 
-from otil_exp.cell import Cell
 from otil_exp.choices import DeviceKind
+from otil_exp.run.scores import settled
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.resources import Resources
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Allocation:
                     [cell for cell in self.cells if str(cell.folder.path) not in self.failures], self.failures
                 )
         except Warned:
-            if all(cell.settled for cell in self.cells):
+            if all(settled(cell) for cell in self.cells):
                 return
             limit = 60 * self.timeout_min - self.signal_delay_s - EARLY_S
             self._come_back(at_limit=time.monotonic() - start >= limit, progress=self._pictures() > pictures)

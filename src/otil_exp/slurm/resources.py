@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
-from otil_exp.cell import Cell
 from otil_exp.choices import DeviceKind
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.queue import TIMEOUT_S
 from otil_exp.slurm.settings import SlurmSettings
 
@@ -58,39 +58,11 @@ def resources_of(cell: Cell, settings: SlurmSettings) -> Resources:
     )
 
 
-def check_settings(settings: SlurmSettings) -> None:
-    """Raise ValueError, with what to type, for launcher settings that no cell can use."""
-    for name, value, why in (
-        ("gpus_per_task", settings.gpus_per_task, "ranks see all GPUs of their node and take their own by local rank"),
-        ("cpus_per_gpu", settings.cpus_per_gpu, "use hydra.launcher.cpus_per_task=N, CPUs of a rank"),
-        (
-            "gres",
-            settings.gres if settings.gres and "gpu" in settings.gres else None,
-            "GPUs follow from the topology; their type is hydra.launcher.gpu_type=TYPE",
-        ),
-    ):
-        if value is not None:
-            raise ValueError(f"hydra.launcher.{name}={value}: leave it out; {why}")
-    for name, count, least in (
-        ("ranks_per_node", settings.ranks_per_node, 1),
-        ("pack", settings.pack, 1),
-        ("array_parallelism", settings.array_parallelism, 1),
-        ("timeout_min", settings.timeout_min, 1),
-        ("max_num_timeout", settings.max_num_timeout, 0),
-    ):
-        if count < least:
-            raise ValueError(f"hydra.launcher.{name}={count}: use {least} or more")
-    if settings.signal_delay_s >= 60 * (settings.timeout_min - 1):
-        raise ValueError(
-            f"hydra.launcher.signal_delay_s={settings.signal_delay_s} with hydra.launcher.timeout_min="
-            f"{settings.timeout_min}: Slurm may signal a minute early, so a job would have no time to work; use a "
-            f"timeout_min above {settings.signal_delay_s / 60 + 1:g}"
-        )
-
-
 def device_for(kind: str, partition: str | None) -> str:
     """Settle device= by what the partition has, since a login node's own GPUs, or none, say nothing.
 
+    partition: one, or several with commas between; Slurm takes the one where the job starts first, and asks for GPUs
+        where there are none of none.
     auto: cuda where nodes of the partition have GPUs, else cpu. Raises ValueError where GPUs are asked for that the
     partition does not have, or where there is no Slurm.
     """
@@ -124,12 +96,15 @@ def _has_gpus(partition: str | None) -> bool:
     if done.returncode:
         raise ValueError(f"hydra/launcher=slurm: sinfo says: {done.stderr.strip()}")
     found = [line.split("|", 1) for line in done.stdout.splitlines()]
+    has = {name.rstrip("*") for name, _ in found}
     # The default partition has a star.
-    own = [gres for name, gres in found if (name.rstrip("*") == partition if partition else name.endswith("*"))]
-    if not own:
-        names = ", ".join(sorted({name.rstrip("*") for name, _ in found}))
-        raise ValueError(f"hydra.launcher.partition={partition}: this cluster has {names}")
-    return any("gpu" in gres for gres in own)
+    asked = set(partition.split(",")) if partition else {name.rstrip("*") for name, _ in found if name.endswith("*")}
+    if not asked or asked - has:
+        raise ValueError(
+            f"hydra.launcher.partition={partition}: this cluster has {', '.join(sorted(has))}; use one of them, or "
+            "several with commas between: 'hydra.launcher.partition=\"A,B\"'"
+        )
+    return any("gpu" in gres for name, gres in found if name.rstrip("*") in asked)
 
 
 def _refuse_other(settings: SlurmSettings, ranks: int, name: str, typed: int | None, follows: int) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from otil_exp.grid import Member
+from otil_exp.cells.grid import Member
+from otil_exp.methods.geometry import is_reference
 from otil_exp.report.table import summary
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, is_reference, submit
+from otil_exp.slurm.submit import Submission, submit
 from otil_exp.slurm.watch import wait_for
 
 
@@ -56,15 +57,15 @@ def _interrupted(submission: Submission, settings: SlurmSettings) -> str:
 
 def _announce(submission: Submission, members: Sequence[Member], console: Console) -> None:
     for member in submission.done:
-        console.print(f"{member.title}: done already, skipped ({member.cell.folder.path})", markup=False)
+        console.print(f"{member.title}: done already, skipped ({member.cell.folder.path})")
     for jobs, word in ((submission.under_way, "in the queue already as"), (submission.submitted, "submitted as")):
         for job in jobs:
             for member in job.members:
-                console.print(f"{member.title}: {word} job {job.job_id}", markup=False, highlight=False)
+                console.print(f"{member.title}: {word} job {job.job_id}")
     for member in members:
         if (words := submission.refused.get(str(member.cell.folder.path))) is not None:
-            console.print(f"{member.title}: {words}", style="red", markup=False, highlight=False)
-            if is_reference(member):
+            console.print(f"{member.title}: {words}", style="red")
+            if is_reference(member.cell.effective):
                 console.print("  others that are compared with it run without: type the command again once it is done")
 
 
@@ -72,10 +73,10 @@ def _verdict(members: Sequence[Member], failures: dict[str, str], console: Conso
     """All failures in one list; None if there are none."""
     failed = [member for member in members if str(member.cell.folder.path) in failures]
     for member in failed:
-        console.print(f"\n{member.title}", style="bold red", markup=False)
-        console.print(failures[str(member.cell.folder.path)], style="red", markup=False, highlight=False)
+        console.print(f"\n{member.title}", style="bold red")
+        console.print(failures[str(member.cell.folder.path)], style="red")
         if member.cell.folder.logs.exists():
-            console.print(f"logs: {member.cell.folder.logs}", markup=False, highlight=False)
+            console.print(f"logs: {member.cell.folder.logs}")
     if not failed:
         return None
     return f"{len(failed)} of {len(members)} cells failed: {', '.join(f'#{member.numbers[0]}' for member in failed)}"

@@ -4,49 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-import submitit
-from omegaconf import OmegaConf
 from submitit.core.utils import FailedJobError
 
-from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
-from otil_exp.grid import Member, packed
+from otil_exp.cells.grid import Member, packed
+from otil_exp.methods.geometry import is_reference
 from otil_exp.run.provenance import now
+from otil_exp.run.scores import settled
 from otil_exp.slurm.allocation import Allocation
 from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import UNDER_WAY, states
 from otil_exp.slurm.resources import Resources, resources_of
+from otil_exp.slurm.script import executor_for
 from otil_exp.slurm.settings import SlurmSettings
 
 LARGEST_ARRAY = 1000
 """Jobs of one array: Slurm's own default bound is MaxArraySize=1001."""
-
-_OURS = {
-    "_target_",
-    "submitit_folder",
-    "ranks_per_node",
-    "gpu_type",
-    "pack",
-    "after_reference",
-    "wait",
-    "poll_s",
-    "cancel_on_interrupt",
-    "max_num_timeout",
-    "signal_delay_s",
-    "nodes",
-    "tasks_per_node",
-    "gpus_per_node",
-    "cpus_per_task",
-    "additional_parameters",
-}
-"""Settings that do not go to sbatch as they are."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +63,17 @@ def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path
     Raises QueueError while slurmctld does not answer.
     """
     ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    submission.done.extend(member for member in members if member.cell.settled)
-    left = [member for member in members if not member.cell.settled]
+    submission.done.extend(member for member in members if settled(member.cell))
+    left = [member for member in members if not settled(member.cell)]
     submission.under_way.extend(ledger.under_way(left))
     known = {id(member) for job in submission.under_way for member in job.members}
     left = [member for member in left if id(member) not in known]
-    references = [member for member in left if is_reference(member)]
-    others = [member for member in left if not is_reference(member)]
+    references = [member for member in left if is_reference(member.cell.effective)]
+    others = [member for member in left if not is_reference(member.cell.effective)]
     _submit_arrays(references, settings, [], submission, ledger)
-    waited_for = [job.job_id for job in submission.jobs if any(map(is_reference, job.members))]
+    waited_for = [
+        job.job_id for job in submission.jobs if any(is_reference(member.cell.effective) for member in job.members)
+    ]
     _submit_arrays(others, settings, waited_for if settings.after_reference else [], submission, ledger)
 
 
@@ -129,11 +108,6 @@ class Ledger:
         beside.replace(self._path)
 
 
-def is_reference(member: Member) -> bool:
-    """Whether others are compared with this cell."""
-    return member.cell.effective.preset.name == "reference"
-
-
 def _submit_arrays(
     members: Sequence[Member], settings: SlurmSettings, after: list[str], submission: Submission, ledger: Ledger
 ) -> None:
@@ -162,7 +136,7 @@ def _submit_array(
     submission: Submission,
 ) -> list[Submitted]:
     """Submit one array; none, with Slurm's words in `submission`, where Slurm refuses it."""
-    executor = _executor(resources, settings, after)
+    executor = executor_for(resources, settings, after)
     allocations = [
         Allocation(
             cells=[member.cell for member in pack],
@@ -184,37 +158,3 @@ def _submit_array(
                 submission.refused[str(member.cell.folder.path)] = f"Slurm did not take the job: {words}"
         return []
     return [Submitted(job.job_id, pack, since) for job, pack in zip(jobs, packs, strict=True)]
-
-
-def _executor(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
-    # The batch shell becomes our process: Slurm then tells it, and not a shell in front of it, of the job's end.
-    executor = submitit.AutoExecutor(
-        folder=settings.submitit_folder, cluster="slurm", slurm_python=f"exec {shlex.quote(sys.executable)}"
-    )
-    passed = {key: value for key, value in asdict(settings).items() if key not in _OURS and value is not None}
-    common = set(OmegaConf.structured(BaseQueueConf).keys())
-    parameters: dict[str, Any] = {key if key in common else f"slurm_{key}": value for key, value in passed.items()}
-    executor.update_parameters(
-        **parameters,
-        nodes=resources.nodes,
-        slurm_use_srun=False,
-        slurm_signal_delay_s=settings.signal_delay_s,
-        slurm_additional_parameters=_more(resources, settings, after),
-    )
-    return executor
-
-
-def _more(resources: Resources, settings: SlurmSettings, after: list[str]) -> dict[str, Any]:
-    """Parameters of sbatch that submitit does not know, or would take for tasks of its own."""
-    more: dict[str, Any] = {
-        "ntasks-per-node": resources.tasks_per_node,
-        "signal": f"B:USR2@{settings.signal_delay_s}",
-    }
-    if resources.gpus_per_node:
-        kind = f"{settings.gpu_type}:" if settings.gpu_type else ""
-        more["gpus-per-node"] = f"{kind}{resources.gpus_per_node}"
-    if resources.cpus_per_task:
-        more["cpus-per-task"] = resources.cpus_per_task
-    if after:
-        more["dependency"] = "afterany:" + ":".join(after)
-    return more | settings.additional_parameters

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from otil_exp.cell import Cell
 from otil_exp.run.failure import note_interruption
+from otil_exp.run.scores import settled
+from otil_exp.run_folder.cell import Cell
 from otil_exp.slurm.queue import NEVER, UNDER_WAY, QueueError, reasons, states
+from otil_exp.slurm.script import log_of
 from otil_exp.slurm.settings import SlurmSettings
 from otil_exp.slurm.submit import Submitted
 
@@ -74,7 +76,7 @@ def _give_up(job: Submitted, reason: str, failures: dict[str, str], console: Con
     )
     for member in job.members:
         failures[str(member.cell.folder.path)] = words
-        console.print(f"{member.title}: {words}", markup=False, highlight=False)
+        console.print(f"{member.title}: {words}")
 
 
 def _how_far(
@@ -98,7 +100,7 @@ def _take_in(job: Submitted, state: str, failures: dict[str, str], settings: Slu
         if (why := _why_not_done(member.cell, job, state, settings)) is not None:
             failures[str(member.cell.folder.path)] = why
         word = "done" if why is None else f"failed: {why.splitlines()[0]}"
-        console.print(f"{member.title}: {word} (job {job.job_id})", markup=False, highlight=False)
+        console.print(f"{member.title}: {word} (job {job.job_id})")
 
 
 def _why_not_done(cell: Cell, job: Submitted, state: str, settings: SlurmSettings) -> str | None:
@@ -106,7 +108,7 @@ def _why_not_done(cell: Cell, job: Submitted, state: str, settings: SlurmSetting
     folder, deadline = cell.folder, time.monotonic() + SETTLE_S
     while not folder.finished and state == "COMPLETED" and time.monotonic() < deadline:
         time.sleep(0.5)
-    if folder.finished and (state == "COMPLETED" or cell.settled):
+    if folder.finished and (state == "COMPLETED" or settled(cell)):
         return None
     record = folder.record
     if record.get("status") == "failed" and (record.get("ended") or "") >= job.since:
@@ -122,8 +124,3 @@ def _last_words(log: Path) -> str:
         return "it left no word, so it was cancelled or killed; the same command goes on with what is missing"
     errors = [found[1] for line in lines if (found := re.match(r"(?:\w+\.)*\w*(?:Error|Exception): (.*)", line))]
     return "\n".join([errors[-1] if errors else "its last words were", *lines[-15:], f"({log})"])
-
-
-def log_of(job_id: str, settings: SlurmSettings) -> Path:
-    """Where a job's own process writes its errors; its ranks have logs of their own in the run folders."""
-    return Path(settings.submitit_folder.replace("%j", job_id)) / f"{job_id}_0_log.err"

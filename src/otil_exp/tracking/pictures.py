@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from otil_exp.choices import Parallelism
-from otil_exp.config import ExperimentConfig
-from otil_exp.metrics.seam import Boundaries, method_boundaries
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.seam.profiles import steps
-from otil_exp.validate import topology_of
 
 AMPLIFIED = 4
 """Times a difference is made stronger: a few levels would be invisible."""
@@ -18,13 +15,6 @@ DASH, PERIOD = 4, 16
 """Pixels of a dash, and from dash to dash: a whole line would cover the seam it shows."""
 
 COLOUR = (255, 0, 255)
-
-
-def seams_of(config: ExperimentConfig) -> Boundaries:
-    """Where the slices of an effective config meet."""
-    cut = config.preset.parallelism in (Parallelism.patch, Parallelism.naive_patch)
-    slices = topology_of(config).slices if cut else 1
-    return method_boundaries(config.height, config.width, slices, config.preset.split_scheme)
 
 
 def marked(picture: Image.Image, seams: Boundaries) -> Image.Image:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from otil_exp.run_folder.folder import StepRow
+from otil_exp.run_folder.steps import StepRow
 
 
 def values(metrics: dict[str, Any]) -> dict[str, float | None]:

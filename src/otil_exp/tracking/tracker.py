@@ -13,7 +13,8 @@ from typing import Any, NoReturn, Protocol
 from otil_exp.choices import TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.prompts import Prompt
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.steps import StepRow
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,16 @@ from PIL import Image
 
 from otil_exp.choices import TrackerKind
 from otil_exp.config import ExperimentConfig
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.prompts import Prompt
-from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.steps import StepRow
 from otil_exp.tracking.credentials import key_is_set
 from otil_exp.tracking.facts import run_config, run_id, run_name, run_tags
 from otil_exp.tracking.history import by_picture, step_entries
 from otil_exp.tracking.keys import COUNT
-from otil_exp.tracking.pictures import AMPLIFIED, difference, marked, seam_profiles, seams_of
+from otil_exp.tracking.pictures import AMPLIFIED, difference, marked, seam_profiles
 from otil_exp.tracking.scores import histograms, per_prompt, values
 from otil_exp.tracking.secrets import redacted, secrets_of
 
@@ -35,7 +37,8 @@ class WandbTracker:
     def __init__(self, config: ExperimentConfig, folder: RunFolder) -> None:
         self._config, self._folder = config, folder
         self._secrets = secrets_of(os.environ)
-        self._seams = seams_of(config)
+        seams = folder.record["seams"]
+        self._seams = Boundaries(rows=tuple(seams["rows"]), columns=tuple(seams["columns"]))
         self._reference = find_reference(folder)
         self._places = {prompt["index"]: place for place, prompt in enumerate(folder.record["prompts"])}
         # What an earlier job of this run has logged.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 import torch
 
 from otil_exp.upstream.imports import PatchParallelismCommManager
@@ -32,17 +29,3 @@ class ContextManager(PatchParallelismCommManager):
 
     def enqueue(self, idx: int, tensor: torch.Tensor) -> None:
         self.fresh[self.starts[idx] : self.ends[idx]].view(self.shapes[idx]).copy_(tensor)
-
-
-class ContextExchange(Protocol):
-    """Brings some of the other slices' context up to date (otil_exp.exchange.ContextExchange)."""
-
-    def before_step(self, synchronous: bool) -> None: ...
-
-    def after_step(self, latents: torch.Tensor, synchronous: bool) -> None: ...
-
-    def receive(self) -> None: ...
-
-
-MakeContextExchange = Callable[[ContextManager, ContextManager], ContextExchange]
-"""(K/V of self-attention, halo rows of convolutions) to their exchange."""

@@ -25,17 +25,20 @@ class RankConfig(DistriConfig):
         height: int,
         width: int,
         guidance: bool,
-        split_scheme: str = "row",
         comm_checkpoint: int = 60,
     ) -> None:
-        """height, width: pixels. mode: a name of SyncMode. comm_checkpoint: tensors sent in one collective."""
+        """height, width: pixels. parallelism: patch or tensor. comm_checkpoint: tensors sent in one collective.
+
+        mode: what layers exchange after warm-up, in distrifuser's words: full_sync, corrected_async_gn, stale_gn,
+        sync_gn, separate_gn or no_sync.
+        """
         topology = ranks.topology
         self.world_size, self.rank = topology.world_size, ranks.rank
         self.height, self.width = height, width
         self.do_classifier_free_guidance, self.split_batch = guidance, topology.split_batch
         self.warmup_steps, self.comm_checkpoint = warmup_steps, comm_checkpoint
-        self.mode, self.parallelism, self.split_scheme = mode, parallelism, split_scheme
-        self.use_cuda_graph = False  # graphs are captured by otil_exp.upstream.engine, not by upstream's forward
+        self.mode, self.parallelism, self.split_scheme = mode, parallelism, "row"
+        self.use_cuda_graph = False  # graphs are captured by otil_exp.rank_unet.engine, not by upstream's forward
         self.verbose = False
         self.n_device_per_batch = topology.slices
         self.device = ranks.device

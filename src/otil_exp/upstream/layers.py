@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
 
-from otil_exp.choices import StaleSums, SyncMode, TensorLayers
-from otil_exp.upstream.context import ContextExchange, ContextManager, MakeContextExchange
+from otil_exp.choices import StaleSums, TensorLayers
+from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.upstream.context import ContextManager
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import (
     BaseModel,
@@ -23,33 +24,7 @@ from otil_exp.upstream.imports import (
     DistriUNetTP,
     PatchParallelismCommManager,
 )
-from otil_exp.upstream.inputs import StepInputs, predict
 from otil_exp.upstream.stale_sums import make_stale
-
-
-class StepLayers(Protocol):
-    """The UNet of this rank, and what its layers exchange."""
-
-    unet: UNet2DConditionModel
-
-    def __call__(self, inputs: StepInputs) -> torch.Tensor:
-        """Run the UNet of the step whose counter was set."""
-
-    def set_counter(self, counter: int) -> None:
-        """Tell every layer which step comes next."""
-
-    def register(self, call: Callable[[], Any]) -> None:
-        """Make the exchange buffers: `call` runs the UNet once."""
-
-    def exchange(self, latents: torch.Tensor, counter: int) -> None:
-        """After a step: exchange what the layers themselves did not. latents: (b, 4, H, W) that the UNet got."""
-
-    def wait(self) -> None:
-        """Wait for the exchanges that are under way."""
-
-    def clear(self) -> None:
-        """Leave nothing pending. All ranks must call it."""
-
 
 _WRAPPERS: dict[str, type[BaseModel]] = {"patch": DistriUNetPP, "tensor": DistriUNetTP}
 
@@ -57,7 +32,7 @@ _WRAPPERS: dict[str, type[BaseModel]] = {"patch": DistriUNetPP, "tensor": Distri
 class Layers:
     """A UNet whose layers know of the other slices; wraps the layers of the given UNet in place.
 
-    With one slice, and for parallelism none and naive_patch, the layers stay as they are.
+    Two ranks or more share a picture or its layers. A rank without peers has PlainLayers (otil_exp.rank_unet).
     """
 
     def __init__(
@@ -65,27 +40,24 @@ class Layers:
         unet: UNet2DConditionModel,
         config: RankConfig,
         *,
-        own_statistics: bool,
+        own_statistics: bool = False,
         fused_statistics: bool = False,
         stale: StaleSums | None = None,
         stale_layers: Sequence[TensorLayers] = (),
-        make_context: MakeContextExchange | None = None,
+        holds_context: bool = False,
     ) -> None:
         """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm).
         fused_statistics: GroupNorm goes on exchanging them in mode no_sync, as in corrected_async_gn.
         stale, stale_layers: which sums of tensor parallelism come late (stale_sums).
-        make_context: who exchanges context after a step that is not synchronous, instead of the layers.
+        holds_context: after a step that is not synchronous the layers send nothing, and keep what an exchange sends.
         """
-        self.unet = unet.requires_grad_(False)
+        assert config.n_device_per_batch > 1, "a rank without peers keeps diffusers' layers"
         self._config = config
         self._own_statistics = own_statistics or fused_statistics
-        self._make_context = make_context
-        self._context: ContextExchange | None = None
+        self._holds_context = holds_context
         self._managers: list[Any] = []
-        self._wrapper: Any = None
-        if config.n_device_per_batch > 1 and config.parallelism in _WRAPPERS:
-            self._wrapper = _WRAPPERS[config.parallelism](unet, config)
-            unet.requires_grad_(False)  # the wrappers made new weights
+        self._wrapper = _WRAPPERS[config.parallelism](unet, config)
+        self.unet = unet.requires_grad_(False)  # the new weights that the wrapper made, too
         # Upstream looks for these among all modules, 1,930 of SDXL, in every step (base_model.py:29): about 5 ms.
         self._counting = [module for module in unet.modules() if isinstance(module, BaseModule)]
         if fused_statistics:
@@ -100,14 +72,12 @@ class Layers:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
         for layer in self._counting:
             layer.set_counter(counter)
-        if self._context is not None:
-            self._context.before_step(self._synchronous(counter))
 
     def register(self, call: Callable[[], Any]) -> None:
         """Make the exchange buffers: `call` runs the UNet once, in which every layer registers what it will send."""
-        if self._wrapper is None or self._config.parallelism != "patch":
+        if self._config.parallelism != "patch":
             return
-        if self._make_context is None:
+        if not self._holds_context:
             layers = PatchParallelismCommManager(self._config)
             self._wrapper.set_comm_manager(layers)
             self._managers = [layers]
@@ -120,13 +90,16 @@ class Layers:
         for manager in self._managers:
             if manager.numel > 0:
                 manager.create_buffer()
-        if self._make_context is not None:
-            self._context = self._make_context(*self._managers[:2])
 
-    def exchange(self, latents: torch.Tensor, counter: int) -> None:
-        """After a step: exchange what the layers themselves did not. latents: (b, 4, H, W) that the UNet got."""
-        if self._context is not None:
-            self._context.after_step(latents, self._synchronous(counter))
+    @property
+    def context(self) -> tuple[ContextManager, ContextManager]:
+        """Of layers that hold it, after `register`: K/V of self-attention, and halo rows of convolutions."""
+        assert self._holds_context
+        keys_values, halos = self._managers[:2]
+        return keys_values, halos
+
+    def after_step(self) -> None:
+        """distrifuser's layers send while they compute."""
 
     def wait(self) -> None:
         """Wait for the exchanges that are under way; what is queued stays queued (base_model.py:46)."""
@@ -144,19 +117,14 @@ class Layers:
             layer_sum.wait()
         for manager in self._managers:
             manager.clear()
-        if self._context is not None:
-            self._context.receive()
 
     def _fuse_statistics(self) -> None:
         """Let GroupNorm alone run in mode corrected_async_gn, with one collective for a whole step (comm_queue)."""
         config = copy(self._config)
-        config.mode, config.comm_checkpoint = SyncMode.corrected_async_gn.value, sys.maxsize
+        config.mode, config.comm_checkpoint = "corrected_async_gn", sys.maxsize
         for module in self.unet.modules():
             if isinstance(module, DistriGroupNorm):
                 module.distri_config = config
-
-    def _synchronous(self, counter: int) -> bool:
-        return counter <= self._config.warmup_steps
 
     def _manager(self, kind: type[BaseModule]) -> PatchParallelismCommManager:
         """A manager for one kind of layers alone.
@@ -164,7 +132,7 @@ class Layers:
         GroupNorm's statistics are fp32, and one manager holds one dtype (utils.py:136); context that is exchanged block
         by block is kept apart by what a block means in it.
         """
-        manager = (PatchParallelismCommManager if self._make_context is None else ContextManager)(self._config)
+        manager = (ContextManager if self._holds_context else PatchParallelismCommManager)(self._config)
         for module in self.unet.modules():
             if isinstance(module, kind):
                 module.set_comm_manager(manager)

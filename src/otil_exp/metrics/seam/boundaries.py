@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otil_exp.choices import SplitScheme
-
 MIN_SLICE = 8
 """Thinnest slice that can be measured, in pixels: one row of the latent."""
 
@@ -28,19 +26,3 @@ def boundaries(size: int, slices: int) -> list[int]:
     if size % slices:
         raise ValueError(f"{size} pixels do not divide over {slices} slices")
     return list(range(size // slices, size, size // slices))
-
-
-def method_boundaries(height: int, width: int, slices: int, split_scheme: SplitScheme | None) -> Boundaries:
-    """Seams that a method may leave in a picture of height x width pixels.
-
-    slices: parts of the picture on different ranks, 1 for methods that do not cut it (reference, tensor).
-    split_scheme: which way naive_patch cuts (alternate: both ways); None for methods that cut rows.
-    """
-    cuts_rows, cuts_columns = (
-        split_scheme is not SplitScheme.col,
-        split_scheme in (SplitScheme.col, SplitScheme.alternate),
-    )
-    return Boundaries(
-        rows=tuple(boundaries(height, slices)) if cuts_rows else (),
-        columns=tuple(boundaries(width, slices)) if cuts_columns else (),
-    )

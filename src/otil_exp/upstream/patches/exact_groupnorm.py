@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 import torch
 from torch import distributed as dist
 
+from otil_exp.rank_unet.statistics import combined, corrected, normalised, slice_statistics
 from otil_exp.upstream.imports import DistriGroupNorm
 from otil_exp.upstream.patches.replace import replaced
-from otil_exp.upstream.statistics import combined, corrected, normalised, slice_statistics
 
 
 def exact_groupnorm() -> AbstractContextManager[None]:

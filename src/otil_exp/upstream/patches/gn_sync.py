@@ -11,7 +11,7 @@ from otil_exp.upstream.patches.replace import replaced
 
 
 def gn_sync() -> AbstractContextManager[None]:
-    """Keep the synchronised branch of GroupNorm on in mode no_sync (the guide's remedy for seams; DESIGN 2.1).
+    """Keep the synchronised branch of GroupNorm on in mode no_sync, against seams.
 
     The branch (modules/pp/groupnorm.py:73) is chosen by the layer's counter, so the counter is held at the last
     warm-up step during the call: the arithmetic is that of whichever forward is installed. Other modes are untouched.

@@ -1,0 +1,58 @@
+"""One point of a grid, from composed config to run folder: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from otil_exp.cells.normal_form import effective
+from otil_exp.cells.rules import validate
+from otil_exp.choices import DeviceKind
+from otil_exp.config import ExperimentConfig, to_plain
+from otil_exp.methods.geometry import is_reference, topology_of
+from otil_exp.metrics.picture import check_weights
+from otil_exp.models.files import check_model
+from otil_exp.prompts import load_prompts
+from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.signature import signature
+from otil_exp.run_folder.whole import make_writable
+from otil_exp.topology import resolve_device
+
+
+def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolve_device) -> Cell:
+    """Check a composed config and say where it runs, in a folder that is made if need be.
+
+    device_for: settles device= for a number of ranks, as `resolve_device` does for this machine.
+    Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
+    weights of the model or of metrics that are not here.
+    """
+    typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
+    assert isinstance(typed, ExperimentConfig)
+    kind = device_for(typed.device.kind.name, topology_of(typed).world_size)
+    config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
+    validate(config)
+    check_weights(config.metrics)
+    check_model(config.model)
+    prompts = load_prompts(config.prompts, config.seed)
+    what = effective(config)
+    grid = Path(config.output_dir).expanduser().absolute() / config.name
+    make_writable(grid, "output_dir")
+    folder = RunFolder(grid / signature(what, prompts), planned=_planned(config, what))
+    return Cell(composed=to_plain(config), effective=what, prompts=prompts, folder=folder)
+
+
+def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]:
+    """What a run folder will say of a cell, for tables in which it never began."""
+    topology = topology_of(what)
+    return {
+        "method": what.preset.name,
+        "is_reference": is_reference(what),
+        "topology": {"name": topology.name, "world_size": topology.world_size, "split_batch": topology.split_batch},
+        "effective": {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period},
+        "config": to_plain(config),
+    }

@@ -1,0 +1,216 @@
+"""Rules that tie several values of a config together, checked while composing: each says what to type instead."""
+
+from __future__ import annotations
+
+import math
+import os
+from importlib.util import find_spec
+from pathlib import PurePath
+from shutil import which
+
+from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, TrackerKind
+from otil_exp.config import ExperimentConfig, MetricsConfig
+from otil_exp.methods.geometry import slicing_of, topology_of, uses
+from otil_exp.methods.rooms import method_of
+from otil_exp.metrics.extractors import LOADERS
+from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
+from otil_exp.models.architecture import architecture_of
+from otil_exp.topology import Topology
+
+TRAINING_STEPS = 1000
+"""Noise levels that the models were trained on: no schedule has more steps."""
+
+LARGEST_SEED = 2**63 - 1
+"""torch.Generator takes no larger one."""
+
+
+def validate(config: ExperimentConfig) -> None:
+    """Raise ValueError, with what to type, if values of the config contradict each other."""
+    topology = topology_of(config)
+    architecture_of(config.model)
+    _check_name(config)
+    _check_guidance(config, topology)
+    _check_steps(config)
+    _check_size(config)
+    _check_decode(config, topology)
+    method_of(config).check(config.preset, config)
+    _check_device(config, topology)
+    check_metrics(config.metrics)
+    _check_benchmark(config)
+    _check_launch(config)
+    _check_tracker(config)
+
+
+def _check_name(config: ExperimentConfig) -> None:
+    alone = PurePath(config.name).parts == (config.name,) and config.name not in (".", "..")
+    _refuse([(not alone, f"name={config.name}: use the name of one folder below output_dir, such as name=sweep")])
+
+
+def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
+    scale = config.guidance_scale
+    _refuse(
+        [
+            (
+                not (1 <= scale < math.inf),
+                f"guidance_scale={scale}: use 1 (no guidance) or more, such as guidance_scale=5",
+            ),
+            (
+                scale == 1 and topology.split_batch,
+                "guidance_scale=1 turns guidance off, so there are no two halves to split: use "
+                f"topology={topology.world_size}gpu_nosplit or guidance_scale=5",
+            ),
+        ]
+    )
+
+
+def _check_steps(config: ExperimentConfig) -> None:
+    steps, warmup, period = config.num_inference_steps, config.warmup_steps, config.refresh.period
+    _refuse(
+        [
+            (
+                not 1 <= steps <= TRAINING_STEPS,
+                f"num_inference_steps={steps}: use 1 to {TRAINING_STEPS}, such as num_inference_steps=50",
+            ),
+            (warmup < 0, f"warmup_steps={warmup}: steps 0..warmup_steps are synchronous; use 0 or more"),
+            (
+                warmup >= steps and uses(config, "warmup_steps"),
+                f"warmup_steps={warmup} with num_inference_steps={steps}: steps 0..warmup_steps are to be "
+                f"among them; use "
+                f"warmup_steps={max(steps - 1, 0)} or less, or num_inference_steps={warmup + 1} or more",
+            ),
+            (period < 0, f"refresh.period={period}: use 0 (never) or a number of steps, such as refresh=every10"),
+            (
+                not 0 <= config.seed <= LARGEST_SEED,
+                f"seed={config.seed}: use a number from 0 to 2**63 - 1, such as seed=0",
+            ),
+        ]
+    )
+
+
+def _check_size(config: ExperimentConfig) -> None:
+    """Slices have whole rows (columns) on every level of the UNet; every picture has whole latent pixels."""
+    architecture, slicing = architecture_of(config.model), slicing_of(config)
+    for name, value, slices in (("height", config.height, slicing.rows), ("width", config.width, slicing.columns)):
+        unit = architecture.slice_unit * slices if slices > 1 else architecture.vae_factor
+        over = (
+            f"does not divide over {slices} slices (needs a multiple of {unit})"
+            if slices > 1
+            else f"is not a multiple of {unit}"
+        )
+        below, above = value // unit * unit, (value // unit + 1) * unit
+        near = f"{name}={max(above, unit)}" if below <= 0 else f"{name}={below} or {name}={above}"
+        _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
+
+
+def _check_decode(config: ExperimentConfig, topology: Topology) -> None:
+    unit = architecture_of(config.model).vae_factor * topology.world_size
+    below = config.height // unit * unit
+    _refuse(
+        [
+            (
+                config.engine.sliced_decode and config.height % unit != 0,
+                f"engine.sliced_decode=true with height={config.height}: it does not divide over {topology.world_size} "
+                f"ranks (needs a multiple of {unit}): use height={max(below, unit)} or engine.sliced_decode=false",
+            )
+        ]
+    )
+
+
+def _check_device(config: ExperimentConfig, topology: Topology) -> None:
+    kind, captured = config.device.kind, config.engine.name is Engine.cuda_graph
+    compiled, compiler = config.engine.name is Engine.compiled, os.environ.get("CXX", "g++")
+    _refuse(
+        [
+            (
+                compiled and kind is DeviceKind.cpu and which(compiler) is None,
+                f"engine=compiled with device=cpu needs a C++ compiler, and {compiler} is not on the PATH: "
+                "install one (apt-get install g++), name yours in CXX, or use engine=eager",
+            ),
+            (
+                compiled and kind is not DeviceKind.cpu and find_spec("triton") is None,
+                "engine=compiled needs triton, which comes with PyTorch for CUDA on Linux and is not installed: "
+                "use engine=cuda_graph or engine=eager",
+            ),
+            (
+                captured and kind is DeviceKind.cpu,
+                "engine=cuda_graph with device=cpu: there is no GPU to capture on; use engine=eager",
+            ),
+            (
+                captured and kind is DeviceKind.shared_gpu and topology.world_size > 1,
+                "engine=cuda_graph with device=shared_gpu: gloo's collectives cannot be captured; use engine=eager",
+            ),
+            (
+                kind is DeviceKind.cpu and config.model.dtype is Dtype.float16,
+                "model.dtype=float16 with device=cpu: half precision on a CPU is emulated; use model.dtype=float32",
+            ),
+            (
+                config.device.threads is not None and config.device.threads < 1,
+                f"device.threads={config.device.threads}: use 1 or more, or null to share the cores out",
+            ),
+        ]
+    )
+
+
+def check_metrics(metrics: MetricsConfig) -> None:
+    """Raise ValueError, with what to type, if metrics are asked for that do not exist."""
+    unknown = [name for name in metrics.extractors if name not in LOADERS]
+    _refuse(
+        [
+            (
+                metrics.perceptual is not None and metrics.perceptual not in PERCEPTUAL_NAMES,
+                f"metrics.perceptual={metrics.perceptual}: use {', '.join(PERCEPTUAL_NAMES)} or null",
+            ),
+            (bool(unknown), f"metrics.extractors={metrics.extractors}: use some of {', '.join(LOADERS)}"),
+            (
+                metrics.ground_truth is not None and not metrics.extractors,
+                f"metrics.ground_truth={metrics.ground_truth} without metrics.extractors: nothing would "
+                "compare with it; use metrics.extractors=[inception] or metrics=shapes",
+            ),
+        ]
+    )
+
+
+def _check_tracker(config: ExperimentConfig) -> None:
+    wanted = config.tracker.name is not TrackerKind.none
+    _refuse(
+        [
+            (
+                wanted and find_spec("wandb") is None,
+                f"tracker={config.tracker.name.name} needs wandb: pip install 'otil-exp[wandb]', or use tracker=none",
+            )
+        ]
+    )
+
+
+def _check_benchmark(config: ExperimentConfig) -> None:
+    benchmark = config.benchmark
+    _refuse(
+        [
+            (
+                config.mode is Mode.benchmark and benchmark.repeats <= 2 * benchmark.drop_extremes,
+                f"benchmark.repeats={benchmark.repeats} with benchmark.drop_extremes={benchmark.drop_extremes}: "
+                f"nothing would be left; use benchmark.repeats={2 * benchmark.drop_extremes + 1} or more",
+            ),
+            (benchmark.warmup_images < 0, "benchmark.warmup_images must be 0 or more"),
+            (benchmark.drop_extremes < 0, "benchmark.drop_extremes must be 0 or more"),
+        ]
+    )
+
+
+def _check_launch(config: ExperimentConfig) -> None:
+    bound = config.launch.collective_timeout_s
+    _refuse(
+        [
+            (
+                not (0 < bound < math.inf),
+                f"launch.collective_timeout_s={bound}: use a number of seconds above 0, such as 300",
+            )
+        ]
+    )
+
+
+def _refuse(rules: list[tuple[bool, str]]) -> None:
+    """Raise the sentence of the first rule that is broken."""
+    for broken, sentence in rules:
+        if broken:
+            raise ValueError(sentence)

@@ -1,0 +1,24 @@
+"""Layers that exchange everything, at once or a step late."""
+
+from __future__ import annotations
+
+from otil_exp.config import ExperimentConfig
+from otil_exp.methods.exchanging_layers.config import ExchangingLayersConfig, SyncMode
+from otil_exp.methods.patch import PatchMethod
+
+
+class ExchangingLayers(PatchMethod[ExchangingLayersConfig]):
+    """In full_sync every step is like the first."""
+
+    def uses(self, preset: ExchangingLayersConfig, config: ExperimentConfig) -> frozenset[str]:
+        waits = preset.sync_mode is SyncMode.full_sync
+        return frozenset({"groupnorm"}) if waits else frozenset({"groupnorm", "warmup_steps"})
+
+    def obstacle(self, preset: ExchangingLayersConfig, config: ExperimentConfig) -> str | None:
+        if preset.sync_mode is not SyncMode.full_sync:
+            mode = preset.sync_mode.name
+            return f"sync_mode={mode} sends while layers compute, which a compiled graph cannot hold"
+        return super().obstacle(preset, config)
+
+
+METHOD = ExchangingLayers()

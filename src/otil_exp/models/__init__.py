@@ -1,0 +1,1 @@
+"""What a model is, whether its files are here, and how it is loaded."""

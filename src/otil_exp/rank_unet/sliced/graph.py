@@ -1,0 +1,71 @@
+"""A UNet compiled as one graph."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.topology import RankContext
+from otil_exp.traffic import Traffic, TrafficCounter
+
+BACKEND = "inductor"
+"""What torch.compile makes of a graph; tests, which look at graphs and not at speed, use one that compiles no C++."""
+
+ATTENTION = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+"""Kernels of attention, best first, as PyTorch itself ranks them on Hopper; a graph keeps what is chosen while it is
+compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benchmarks/one_gpu_speed.md)."""
+
+
+class Graph:
+    """Calls a UNet through torch.compile: whole, at the first call for each shape of the sample.
+
+    Later calls must have the same strides and types (a graph for others would be compiled, which the engines avoid by
+    copying inputs to fixed places). There is one shape, but for a naive_patch that cuts rows and columns in turn.
+    Collectives inside are counted at each call, though they call no Python.
+    """
+
+    def __init__(self, unet: nn.Module, ranks: RankContext, traffic: TrafficCounter, *, communicates: bool) -> None:
+        """communicates: whether the UNet has collectives inside, so that no rank can run it alone."""
+        self._unet, self._ranks, self._traffic, self._communicates = unet, ranks, traffic, communicates
+        self._compiled = torch.compile(unet, fullgraph=True, dynamic=False, backend=BACKEND)
+        self._sent: dict[torch.Size, Traffic] = {}
+
+    def __call__(self, inputs: StepInputs) -> torch.Tensor:
+        if inputs.sample.shape not in self._sent:
+            self._compile(inputs)
+        self._traffic.add(self._sent[inputs.sample.shape])
+        return predict(self._compiled, inputs)
+
+    def _compile(self, inputs: StepInputs) -> None:
+        with self._traffic.installed(), self._traffic.recording() as sent:
+            predict(self._unet, inputs)
+        self._sent[inputs.sample.shape] = sent
+        with sdpa_kernel(ATTENTION, set_priority=True), self._turn():
+            predict(self._compiled, inputs)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One rank of a machine after the other: the first compiles, the others find what it compiled in the cache.
+
+        Only where ranks share cores and their graphs are the same code; a graph with collectives no rank can run alone.
+        """
+        if self._ranks.device.type != "cpu" or self._communicates:
+            yield
+            return
+        with Path(tempfile.gettempdir(), f"otil_exp-compile-{os.getuid()}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # not a barrier: waiting must not count against collective_timeout_s
+            yield

@@ -1,0 +1,53 @@
+"""Files that are there whole or not at all, and what is said of one that something else cut."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+class BrokenFolderError(ValueError):
+    """A file of a run folder that something else than this program cut or changed, or an earlier version wrote."""
+
+
+def make_writable(folder: Path, setting: str) -> None:
+    """Make a folder, if need be, and see that files can be made in it.
+
+    setting: what a user types to name another one. Raises ValueError, with what to type, where that fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()  # permissions say too little: root, /proc, quotas, full disks
+    except OSError as error:
+        raise ValueError(
+            f"{setting}: {folder} cannot be written to ({error.strerror}); use {setting}=FOLDER, one that you can write"
+        ) from error
+
+
+def write_whole(path: Path, save: Callable[[Path], object]) -> None:
+    """Write beside, then rename: a reader sees the old file or the new one, never half of one.
+
+    It is on the disk before it is renamed, so that not even a crash of the machine leaves an empty file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        save(beside)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what writers that were killed left below a folder; called by who alone may write there."""
+    for part in folder.rglob(".*.part"):
+        part.unlink(missing_ok=True)

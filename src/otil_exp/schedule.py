@@ -1,0 +1,62 @@
+"""Which steps of a generation are synchronous, which are silent: known before the first one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["warmup", "steady", "refresh", "final"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one denoising step does."""
+
+    index: int
+    """Logical step, from 0."""
+
+    kind: Kind
+    """warmup and refresh renew the layers' context, steady does not, final is followed by the exact gather."""
+
+    synchronous: bool
+    """Whether the layers exchange in this step, and every rank gets the exact noise prediction of all slices."""
+
+    counter: int
+    """What the UNet's own counter must read: the index, or 0 to run a refresh as the first warm-up step does."""
+
+
+NO_WARMUP = -1
+"""Warm-up of a method whose first steps are like all others."""
+
+
+def schedule(
+    num_inference_steps: int, warmup_steps: int, refresh_period: int = 0, finalizes: bool = False
+) -> tuple[Step, ...]:
+    """Lay out the steps of a generation.
+
+    Steps 0..warmup_steps are warm-up. After it every refresh_period-th step (0: none) is a refresh, the rest is steady.
+    finalizes: the method has an exchange to finalise; its last step is "final" and otherwise runs as it would have.
+    warmup_steps=NO_WARMUP is for methods without (one process, tensor parallelism, full_sync): all steps are steady,
+    whatever the period, as no context grows old.
+    Raises ValueError for a number of steps below 1, a warm-up below -1 or a negative period.
+    """
+    if num_inference_steps < 1:
+        raise ValueError(f"num_inference_steps={num_inference_steps}: a picture takes at least one step")
+    if warmup_steps < NO_WARMUP:
+        raise ValueError(f"warmup_steps={warmup_steps}: use 0 or more (or {NO_WARMUP} for a method without warm-up)")
+    if refresh_period < 0:
+        raise ValueError(f"refresh.period={refresh_period}: use 0 or refresh=never for none, or a number of steps")
+
+    steps = [_step(index, warmup_steps, refresh_period) for index in range(num_inference_steps)]
+    if finalizes:
+        last = steps[-1]
+        steps[-1] = Step(last.index, "final", last.synchronous, last.counter)
+    return tuple(steps)
+
+
+def _step(index: int, warmup_steps: int, refresh_period: int) -> Step:
+    if index <= warmup_steps:
+        return Step(index, "warmup", synchronous=True, counter=index)
+    if refresh_period and warmup_steps >= 0 and (index - warmup_steps) % refresh_period == 0:
+        return Step(index, "refresh", synchronous=True, counter=0)
+    return Step(index, "steady", synchronous=False, counter=index)

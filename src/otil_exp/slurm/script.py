@@ -1,0 +1,80 @@
+"""The batch script of an array: what sbatch is told, and where its jobs leave their words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import submitit
+from omegaconf import OmegaConf
+
+from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
+from otil_exp.slurm.resources import Resources
+from otil_exp.slurm.settings import SlurmSettings
+
+_FOLLOWS = {
+    "_target_",
+    "submitit_folder",
+    "nodes",
+    "tasks_per_node",
+    "gpus_per_node",
+    "cpus_per_task",
+    "signal_delay_s",
+    "max_num_timeout",
+    "additional_parameters",
+}
+"""Settings of hydra-submitit-launcher that do not go to sbatch as they are; none that we add does."""
+
+PASSED = {field.name for field in fields(SlurmQueueConf)} - _FOLLOWS
+"""Settings that go to sbatch as they are."""
+
+
+def executor_for(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
+    """What submits jobs of these resources; after: jobs that must have ended before, however they did."""
+    # The batch shell becomes our process: Slurm then tells it, and not a shell in front of it, of the job's end.
+    executor = submitit.AutoExecutor(
+        folder=settings.submitit_folder, cluster="slurm", slurm_python=f"exec {shlex.quote(sys.executable)}"
+    )
+    passed = {name: value for name in sorted(PASSED) if (value := getattr(settings, name)) is not None}
+    common = set(OmegaConf.structured(BaseQueueConf).keys())
+    parameters: dict[str, Any] = {key if key in common else f"slurm_{key}": value for key, value in passed.items()}
+    executor.update_parameters(
+        **parameters,
+        nodes=resources.nodes,
+        slurm_use_srun=False,
+        slurm_signal_delay_s=settings.signal_delay_s,
+        slurm_additional_parameters=_more(resources, settings, after),
+    )
+    return executor
+
+
+def log_of(job_id: str, settings: SlurmSettings) -> Path:
+    """Where a job's own process writes its errors; its ranks have logs of their own in the run folders."""
+    ending = "out" if settings.stderr_to_stdout else "err"
+    return Path(settings.submitit_folder.replace("%j", job_id)) / f"{job_id}_0_log.{ending}"
+
+
+def _more(resources: Resources, settings: SlurmSettings, after: list[str]) -> dict[str, Any]:
+    """Parameters of sbatch that submitit does not know, or would take for tasks of its own."""
+    more: dict[str, Any] = {
+        "ntasks-per-node": resources.tasks_per_node,
+        "signal": f"B:USR2@{settings.signal_delay_s}",
+        "requeue": True,  # clusters with JobRequeue=0 would end a preempted job for good
+    }
+    if resources.gpus_per_node:
+        kind = f"{settings.gpu_type}:" if settings.gpu_type else ""
+        more["gpus-per-node"] = f"{kind}{resources.gpus_per_node}"
+    if resources.cpus_per_task:
+        more["cpus-per-task"] = resources.cpus_per_task
+    own = {key.replace("_", "-"): value for key, value in settings.additional_parameters.items()}
+    dependencies = [str(own.pop("dependency"))] if "dependency" in own else []
+    dependencies += ["afterany:" + ":".join(after)] if after else []
+    if dependencies:
+        more["dependency"] = ",".join(dependencies)  # all of them
+    if own.pop("no-requeue", False):
+        del more["requeue"]
+        more["no-requeue"] = True
+    return more | own
