@@ -90,7 +90,9 @@ def _marked(index: int, runs: Sequence[Run], found: Sequence[Figure], column: Co
     among = rivals(run, runs, column)
     if not column.better or len(among) < 2:
         return figure
-    best = best_of(among, column)
+    best, texts = best_of(among, column), {column.text(other.value(column.key) or 0) for other in among}
+    if len(texts) == 1:
+        return figure  # all alike: nobody is ahead
     if figure.text == found[list(runs).index(best)].text:
         return replace(figure, best=True)
     apart = difference(run, best, column.key)

@@ -37,6 +37,9 @@ KINDS = {
 }
 """Kinds of a step in the order of a picture, with colour and marker."""
 
+MOST_NUMBERS = 25
+"""Points of a plot that all have their numbers; of more, those on a front have."""
+
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "otil_exp",
@@ -72,15 +75,17 @@ def tradeoff(runs: Sequence[Run], cost: Column, quality: Column) -> str | None:
     references = [run for run in runs if run.is_reference and _has(run, cost) and cost.is_time]
     with _figure(6.2, 4.2) as (figure, holder):
         axes = figure.subplots()
+        on_front = _draw_fronts(axes, drawn, references, cost, quality)
         for place, run in enumerate(sorted(drawn, key=lambda run: points[run.number])):
             style, (x, y) = style_of(run.method), points[run.number]
             face = PAPER if doubt(run, runs, cost.key) else style.colour
             axes.plot(x, y, style.marker, ms=9, mfc=face, mec=style.colour, mew=2, label=run.method, zorder=3)
+            if len(drawn) > MOST_NUMBERS and run.number not in on_front:
+                continue
             offset = (6, -13) if place % 2 == 0 else (6, 6)  # neighbours' numbers stay apart
             axes.annotate(str(run.number), (x, y), offset, textcoords="offset points", fontsize=9)
         for run in references:
             axes.axvline(_shown(run, cost), color=MUTED, ls=":", lw=1.4, label="reference (no loss)")
-        _draw_fronts(axes, drawn, references, cost, quality)
         if 0 < 50 * min(y for _, y in points.values()) < max(y for _, y in points.values()):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -91,8 +96,14 @@ def tradeoff(runs: Sequence[Run], cost: Column, quality: Column) -> str | None:
     return holder[0]
 
 
-def _draw_fronts(axes: Axes, drawn: Sequence[Run], references: Sequence[Run], cost: Column, quality: Column) -> None:
-    """Steps through the runs on each front, up to the cost of the fastest reference, which beats whatever is slower."""
+def _draw_fronts(
+    axes: Axes, drawn: Sequence[Run], references: Sequence[Run], cost: Column, quality: Column
+) -> set[int]:
+    """Steps through the runs on each front, up to the cost of the fastest reference, which beats whatever is slower.
+
+    Returns their numbers.
+    """
+    on_front: set[int] = set()
     alike: dict[tuple[str, ...], list[Run]] = {}
     for run in drawn:
         if takes_part(run, cost):
@@ -100,12 +111,14 @@ def _draw_fronts(axes: Axes, drawn: Sequence[Run], references: Sequence[Run], co
     for key, its in alike.items():
         ends = [_shown(run, cost) for run in references if basis(run, cost.key) == key]
         end = min(ends, default=None)
-        points = [(_shown(run, cost), _shown(run, quality)) for run in its]
-        kept = [(x, y) for x, y in points if end is None or x < end]
+        kept = [run for run in its if end is None or _shown(run, cost) < end]
+        chosen = front([(_shown(run, cost), -quality.better * _shown(run, quality)) for run in kept])
+        on_front |= {kept[i].number for i in chosen}
         if kept:
-            steps = [kept[i] for i in front([(x, -quality.better * y) for x, y in kept])]
+            steps = [(_shown(kept[i], cost), _shown(kept[i], quality)) for i in chosen]
             steps += [(end, steps[-1][1])] if end is not None else []
             axes.step([x for x, _ in steps], [y for _, y in steps], where="post", color=MUTED, lw=1.4, zorder=1)
+    return on_front
 
 
 def step_costs(runs: Sequence[tuple[Run, Sequence[StepRow]]]) -> str | None:
@@ -123,6 +136,7 @@ def step_costs(runs: Sequence[tuple[Run, Sequence[StepRow]]]) -> str | None:
         times.set_ylim(len(steps) - 0.4, -0.6)  # downwards, without matplotlib's margin, which grows with the runs
         times.set_xlim(left=0)
         times.set_xlabel("ms/step")
+        times.xaxis.set_major_formatter(lambda value, _: f"{value:g} ms")
         traffic.set_xscale("symlog", linthresh=1e3, linscale=0.5)  # zero is a value; above 1 kB it is logarithmic
         traffic.set_xticks([0, *(10**power for power in range(3, 11))])
         most = max(row.bytes_sent for _, rows in steps.values() for row in rows)
@@ -153,7 +167,7 @@ def _draw_times(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
         )
         for part in (*box["boxes"], *box["whiskers"], *box["caps"]):
             part.set_color(KINDS[kind][0])
-        box["medians"][0].set(color=INK, marker=KINDS[kind][1], markersize=4, markevery=[0])
+        box["medians"][0].set(color=INK, marker=KINDS[kind][1], mfc=KINDS[kind][0], mew=0.5, ms=5, markevery=[0])
 
 
 def _draw_traffic(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:

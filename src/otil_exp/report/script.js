@@ -86,7 +86,7 @@ for (const slider of document.querySelectorAll(".slider")) {
   slider.addEventListener("input", () => {
     const wipe = frame.querySelector(".wipe");
     const figure = slider.closest("figure");
-    const reference = figure.parentElement.querySelector(`[data-run="${figure.dataset.reference}"] .own`);
+    const reference = figure.closest(".row").querySelector(`[data-run="${figure.dataset.reference}"] .own`);
     if (!wipe.style.backgroundImage) wipe.style.backgroundImage = `url("${reference.src}")`;
     frame.style.setProperty("--part", `${slider.value}%`);
     frame.classList.toggle("wiped", slider.value !== "0");
