@@ -92,7 +92,7 @@ def cost(pipeline: RankPipeline) -> str:
         f"{kind} {mean:.2f} ms, {sent[kind].bytes_sent:,} B in {sent[kind].collectives}" for kind, mean in means.items()
     )
     memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0
-    context = pipeline.unet._layers._context  # the parts of one exchange, which no interface needs apart
+    context = getattr(pipeline.unet.method, "_context", None)  # its parts, which no interface needs apart
     parts = "" if context is None else f"; {parts_of(context, pipeline)}"
     return f"{steps}; {memory:,.0f} MiB{parts}"
 

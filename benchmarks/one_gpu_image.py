@@ -34,10 +34,10 @@ from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
+from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.schema import register_schema
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream import sliced_vae
 
 STEPS = int(os.environ.get("STEPS", 50))
 
@@ -83,7 +83,7 @@ def picture(config: ExperimentConfig) -> dict[str, Any]:
     ranks = rank_0(topology_of(config), device)
     start = time.perf_counter()
     with build_pipeline(config, ranks) as pipeline:
-        found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.unet.runs_as}
+        found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.runs_as}
         pipeline("a cat", 0)
         graphs = _graphs()
         found |= denoising(pipeline)

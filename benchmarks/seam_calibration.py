@@ -31,7 +31,7 @@ from benchmarks.seam_defects import (
     step,
     warp,
 )
-from otil_exp.metrics.seam import method_boundaries, seam_metrics
+from otil_exp.metrics.seam import Boundaries, boundaries, seam_metrics
 
 DEFECTS: dict[str, Defect] = {
     "step 1": step(1),
@@ -127,7 +127,7 @@ def paired_table(title: str, deviate: Deviation) -> None:
 def times() -> None:
     for side in (256, 1024):
         picture, reference = np.random.default_rng(0).random((2, side, side, 3))
-        seams, start = method_boundaries(side, side, 4, None), time.perf_counter()
+        seams, start = Boundaries(rows=tuple(boundaries(side, 4))), time.perf_counter()
         for _ in range(5):
             seam_metrics(picture, seams, reference)
         print(

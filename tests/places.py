@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import distributed as dist
 
+from benchmarks.fake_peers import rank_0
 from otil_exp.topology import RankContext, Topology
 
 
@@ -27,3 +31,10 @@ def place_without_peers(rank: int = 0, world_size: int = 1, split_batch: bool = 
     """A rank's place without any group: enough to build, not to communicate."""
     topology = Topology(world_size=world_size, split_batch=split_batch)
     return RankContext(topology=topology, rank=rank, local_rank=rank, device=torch.device("cpu"))
+
+
+@contextmanager
+def among_fake_peers(world_size: int = 2) -> Iterator[RankContext]:
+    """Rank 0 of so many slices; torch's fake process group answers for its peers with what it sent itself."""
+    yield rank_0(Topology(world_size=world_size, split_batch=False), torch.device("cpu"))
+    dist.destroy_process_group()

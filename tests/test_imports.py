@@ -9,54 +9,62 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "otil_exp"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "otil_exp"
+ROOMS_CONFIGS = sorted((SOURCE / "methods").glob("*/config.py"))
+
+ABOVE = ("otil_exp.app", "otil_exp.job", "otil_exp.slurm", "otil_exp.launch", "otil_exp.run.", "otil_exp.pipeline")
+"""What composes, starts and performs runs."""
+
+LATER = ("otil_exp.cells", "otil_exp.report", "otil_exp.tracking", *ABOVE)
+"""What a method on a rank does not know."""
 
 FORBIDDEN = {
+    "cells": ("otil_exp.upstream", "otil_exp.rank_unet", "otil_exp.report", "otil_exp.tracking"),
+    "methods": ("hydra", "distrifuser", *LATER),
+    "rank_unet": ("hydra", "omegaconf", "distrifuser", "otil_exp.upstream", "otil_exp.methods", *LATER),
+    "upstream": ("hydra", "omegaconf", "otil_exp.config", "otil_exp.methods", "otil_exp.exchange", *LATER),
     "exchange": (
-        "distrifuser",
-        "diffusers",
-        "hydra",
-        "omegaconf",
-        "otil_exp.choices",
-        "otil_exp.config",
-        "otil_exp.upstream",
-        "otil_exp.run",
+        *("distrifuser", "diffusers", "hydra", "omegaconf", "otil_exp.config", "otil_exp.methods", "otil_exp.models"),
+        *("otil_exp.upstream", "otil_exp.rank_unet", *LATER),
     ),
-    "upstream": ("hydra", "otil_exp.exchange", "otil_exp.run", "otil_exp.pipeline", "otil_exp.launch"),
-    "metrics": ("torch.distributed", "otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
+    "models": ("hydra", "otil_exp.methods", "otil_exp.upstream", "otil_exp.rank_unet", "otil_exp.exchange", *LATER),
+    "metrics": ("torch.distributed", "otil_exp.methods", "otil_exp.upstream", "otil_exp.rank_unet", *LATER),
     "run_folder": (
-        "torch",
-        "hydra",
-        "otil_exp.run.",
-        "otil_exp.metrics",
-        "otil_exp.report",
-        "otil_exp.tracking",
-        "otil_exp.pipeline",
+        *("torch", "hydra", "otil_exp.methods", "otil_exp.metrics", "otil_exp.upstream", "otil_exp.rank_unet"),
+        *LATER,
     ),
-    "report": ("torch.distributed", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.launch"),
-    "launch": ("otil_exp.run", "otil_exp.pipeline", "otil_exp.upstream", "hydra"),
-    "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cells.prepare", "hydra"),
+    "report": ("torch.distributed", "otil_exp.upstream", "otil_exp.rank_unet", *ABOVE),
+    "launch": ("otil_exp.run.", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.methods", "hydra"),
+    "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cells.prepare", "hydra", "otil_exp.upstream"),
     "tracking": (
         "torch",
         "hydra",
         "otil_exp.launch",
         "otil_exp.pipeline",
         "otil_exp.upstream",
+        "otil_exp.rank_unet",
         "otil_exp.run.benchmark",
         "otil_exp.run.execution",
         "otil_exp.run.generation",
     ),
-    "slurm": ("otil_exp.app", "otil_exp.pipeline", "otil_exp.upstream"),
+    "slurm": ("otil_exp.app", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.rank_unet"),
     "topology.py": ("otil_exp.",),
     "traffic.py": ("otil_exp.",),
     "cuda_graphs.py": ("otil_exp.",),
+    "schedule.py": ("torch", "otil_exp."),
     "rank_log.py": ("torch", "otil_exp."),
     "choices.py": ("torch", "otil_exp."),
     "config.py": ("torch", "otil_exp."),
+    "schema.py": ("torch", "otil_exp."),
 }
 """part of src/otil_exp -> what it may not import (prefixes)."""
 
-EXCEPT = {"config.py": ("otil_exp.choices",)}
+EXCEPT = {
+    "config.py": ("otil_exp.choices",),
+    "schema.py": ("otil_exp.config", "otil_exp.methods.rooms"),
+    "metrics": ("otil_exp.run_folder",),
+}
 """What it may import nevertheless."""
 
 LIGHT = (
@@ -64,8 +72,8 @@ LIGHT = (
     "diffusers",
     "transformers",
     "otil_exp.pipeline",
-    "otil_exp.run",
-    "otil_exp.cells.prepare",
+    "otil_exp.run.",
+    "otil_exp.cells",
     "otil_exp.launch",
 )
 
@@ -109,13 +117,35 @@ def test_only_upstream_knows_distrifuser() -> None:
     assert not wrong
 
 
-def test_only_the_pipeline_imports_upstream() -> None:
-    users = {
-        path.name
+def users_of(part: str) -> set[str]:
+    """Files, outside a part of the source, that import it."""
+    return {
+        str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
-        if "upstream" not in path.parts and any(name.startswith("otil_exp.upstream") for name in imports(path))
+        if part not in path.relative_to(SOURCE).parts
+        and any(f"{name}.".startswith(f"otil_exp.{part}.") for name in imports(path))
     }
-    assert users == {"pipeline.py"}
+
+
+def test_only_steps_of_methods_import_upstream() -> None:
+    users = users_of("upstream")
+    assert users == {"methods/patch_step.py", "methods/context_blocks/step.py", "methods/tensor/step.py"}
+
+
+def test_of_a_method_only_its_step_knows_the_unet_of_a_rank() -> None:
+    inside = {user for user in users_of("rank_unet") if user.startswith("methods/")}
+    assert {user for user in inside if not user.endswith("step.py")} == set()
+    assert len(inside) > 6
+
+
+@pytest.mark.parametrize("file", ["methods/rooms.py", *(str(path.relative_to(SOURCE)) for path in ROOMS_CONFIGS)])
+def test_what_hydra_composes_on_loads_no_torch(file: str) -> None:
+    """Nor anything of the project but its settings."""
+    own = ("otil_exp.choices", "otil_exp.config", "otil_exp.methods.selection", "otil_exp.methods.method")
+    late = {"otil_exp.methods.method", "otil_exp.methods.method.Method"}  # for the types alone
+    found = [name for name in imports(SOURCE / file) if name.startswith(("torch", "otil_exp.", "diffusers"))]
+    assert not [name for name in found if not name.startswith(own) and name != "otil_exp.methods"]
+    assert not late & set(imports(SOURCE / file, top_level_only=True))
 
 
 def test_wandb_is_loaded_only_by_those_who_asked_for_it() -> None:
@@ -166,3 +196,65 @@ def test_a_process_that_refuses_a_cell_or_starts_its_ranks_loads_torch_alone(tmp
         said, loaded = said_and_loaded(*grid, *cell, before=no_ranks)
         assert "starts 2 ranks" in said
         assert loaded == ["torch"]
+
+
+FAMILY_SETTINGS = {
+    *("sync_mode", "noise_gather", "transmit", "split_scheme", "stale", "stale_layers", "context", "cfg_repair"),
+    *("gn_sync", "halves_apart"),
+}
+METHOD_NAMES = {path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml")} | {"batch_split"}
+ROOM_NAMES = {path.parent.name for path in ROOMS_CONFIGS}
+
+UPSTREAM_WORDS = {"full_sync"}
+"""Of distrifuser, too, which calls a mode of its layers so."""
+
+ASKS_STILL = {
+    "cells/grid.py",
+    "evaluate.py",
+    "report/collect.py",
+    "report/table.py",
+    "run_folder/folder.py",
+    "run_folder/reference.py",
+    "slurm/submit.py",
+}
+"""Outside methods/, who compares a method's name with "reference" instead of asking is_reference: to be emptied."""
+
+
+def outside_methods() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if "methods" not in path.relative_to(SOURCE).parts]
+
+
+def compared_words(path: Path) -> set[str]:
+    """Words that a module compares something with: by ==, !=, in, not in and match."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        sides += [node.value] if isinstance(node, ast.MatchValue) else []
+        constants = [one for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)]
+        found |= {one.value for one in constants if isinstance(one.value, str)}
+    return found
+
+
+def test_nobody_outside_asks_which_method_it_is() -> None:
+    names = METHOD_NAMES | ROOM_NAMES
+    assert {"otil", "silent_layers"} < names
+    for path in outside_methods():
+        file = str(path.relative_to(SOURCE))
+        allowed = UPSTREAM_WORDS if file.startswith("upstream/") else {"reference"} if file in ASKS_STILL else set()
+        assert compared_words(path) & names <= allowed, file
+
+
+def test_nobody_outside_knows_the_settings_of_a_family() -> None:
+    configs = tuple(f"otil_exp.methods.{room}" for room in ROOM_NAMES)
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in outside_methods()
+        for name in imports(path)
+        if name.startswith(configs)
+    ]
+    for path in outside_methods():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            of_preset = isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == "preset"
+            if of_preset and node.attr in FAMILY_SETTINGS:
+                wrong.append(f"{path.relative_to(SOURCE)} reads preset.{node.attr}")
+    assert not wrong

@@ -11,14 +11,20 @@ from diffusers.models.attention import BasicTransformerBlock
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.cases import Case
-from otil_exp import loading
-from otil_exp.choices import Engine, GnSync, Parallelism, Scheduler, SyncMode
-from otil_exp.config import ModelConfig
+from otil_exp.cells.normal_form import effective
+from otil_exp.choices import Engine, Scheduler
+from otil_exp.config import EngineConfig, ExperimentConfig, MethodConfig, ModelConfig, TopologyConfig
+from otil_exp.methods.exchanging_layers.config import ExchangingLayersConfig, SyncMode
+from otil_exp.methods.rooms import step_of
+from otil_exp.methods.silent_layers.config import SilentLayersConfig
+from otil_exp.methods.whole.rules import REFERENCE
+from otil_exp.models.architecture import SDXL
+from otil_exp.models.loading import load_pipeline
 from otil_exp.rank_unet.kinds import StepKinds
 from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
-from otil_exp.upstream import build_unet
 
 WARMUP_STEPS = 15
 """More synchronous steps than are timed."""
@@ -29,31 +35,41 @@ def prepared_unet(case: Case, device: torch.device) -> tuple[Any, dict[str, Any]
     _set_variant(case.variant)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     plain = random_unet(dtype, device)
-    mode = SyncMode.corrected_async_gn if case.method == "distrifusion" else SyncMode.no_sync
-    unet = build_unet(
-        plain,
-        rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device),
-        parallelism=Parallelism.none if case.method == "reference" else Parallelism.patch,
-        sync_mode=None if case.method == "reference" else mode,
-        gn_sync=GnSync(case.gn_sync),
-        warmup_steps=WARMUP_STEPS,
-        height=case.size,
-        width=case.size,
-        guidance=True,
-        engine=Engine[case.engine],
-        traffic=TrafficCounter(),
+    config = effective(
+        ExperimentConfig(
+            preset=_preset(case),
+            topology=TopologyConfig(world_size=case.world_size, split_batch=case.split_batch),
+            warmup_steps=WARMUP_STEPS,
+            height=case.size,
+            width=case.size,
+            engine=EngineConfig(name=Engine[case.engine]),
+        )
     )
-    if case.engine == "compiled" and not case.both and len(unet._kinds.examples) == 2:  # compile the silent step alone
-        unet._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
+    ranks = rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device)
+    method = step_of(config).build(config, ranks, plain, TrafficCounter())
+    if case.engine == "compiled" and not case.both and len(method._kinds.examples) == 2:  # the silent step alone
+        method._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
     inputs = step_inputs(plain.config, case.size, dtype, device)
+    unet = RankUNet(method, tuple(inputs["sample"].shape))
     unet.prepare(**inputs)
     return unet, inputs
+
+
+def _preset(case: Case) -> MethodConfig:
+    """The method of a case; no_sync is silent layers whose noise prediction is gathered."""
+    if case.method == "reference":
+        return REFERENCE
+    if case.method == "distrifusion":
+        return ExchangingLayersConfig(name=case.method, sync_mode=SyncMode.corrected_async_gn)
+    return SilentLayersConfig(name=case.method, gn_sync=case.gn_sync)
 
 
 def random_unet(dtype: torch.dtype, device: torch.device) -> UNet2DConditionModel:
     """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
     if device.type == "cpu":
-        return loading.load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, device).unet
+        return load_pipeline(
+            ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, device
+        ).unet
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     with device:

@@ -14,9 +14,11 @@ from otil_exp.choices import DeviceKind, GnSync
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.job import Job
+from otil_exp.methods.geometry import topology_of
+from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.validate import topology_of
+from otil_exp.schema import register_schema
 
 TIMEOUT_S = 60.0
 
@@ -73,12 +75,12 @@ def run_cells(cells: list[Cell]) -> None:
 def name_of(effective: ExperimentConfig) -> str:
     """Method, topology, engine, device and size of a cell."""
     device = "" if effective.device.kind is not DeviceKind.shared_gpu else " shared_gpu"
-    method = _method(effective.preset.name, gn_sync_of(effective.preset))
+    method = _method(effective.preset.name, getattr(effective.preset, "gn_sync", False))
     return f"{method} {topology_of(effective).name} {effective.engine.name.name}{device} {effective.height}"
 
 
-def _method(name: str, gn_sync: str) -> str:
-    return f"{name} gn_sync=fused" if gn_sync == GnSync.fused else name
+def _method(name: str, gn_sync: bool | str) -> str:
+    return f"{name} gn_sync=fused" if gn_sync_of(gn_sync) is GnSync.fused else name
 
 
 def keep_timed(plan: Plan) -> None:
@@ -95,7 +97,7 @@ def keep_timed(plan: Plan) -> None:
 def _name(folder: RunFolder) -> str:
     """`name_of`, from a run folder."""
     record = folder.record
-    method = _method(record["method"], str(record["effective"]["preset"]["gn_sync"]))
+    method = _method(record["method"], record["effective"]["preset"].get("gn_sync", False))
     return f"{method} {record['topology']['name']} {record['engine']} {folder.config['height']}"
 
 

@@ -69,10 +69,10 @@ class ModelConfig:
     """Which pipeline is loaded."""
 
     name: str = MISSING
-    """shapes, sdxl or sdxl_random."""
+    """shapes, sdxl, sd15, sd21, or one of the last three with _random; or that of your own file of conf/model."""
 
     architecture: str = "sdxl"
-    """Which networks the pipeline is made of; a name of otil_exp.models.ARCHITECTURES."""
+    """Which networks the pipeline is made of: sdxl, sd15, sd21, shapes, or files (as the source's own files say)."""
 
     source: str = MISSING
     """A hub id, a local folder, "package" (ships with otil_exp) or "random" (architecture only, seeded weights)."""
@@ -89,8 +89,11 @@ class ModelConfig:
     sample_size: int = 1024
     """Side of the pictures the model was trained for, in pixels; default of height and width."""
 
+    guidance_scale: float = 5.0
+    """Classifier-free guidance that the model is used with; default of guidance_scale."""
+
     block_size: int = 8
-    """Side of a block of the transmitting methods, in latent pixels (K = 64 at 4 slices of sample_size)."""
+    """Side of a block of the transmitting methods, in latent pixels."""
 
 
 @dataclass

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -23,6 +24,10 @@ from otil_exp.metrics.picture import check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.lock import BusyError
+from otil_exp.run_folder.reference import References
+from otil_exp.run_folder.snapshot import Snapshot
+from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.schema import register_schema
 from otil_exp.terminal import console as as_typed
 
@@ -74,16 +79,18 @@ def metrics_of(overrides: list[str]) -> MetricsConfig:
 def run_folders(paths: list[Path]) -> list[RunFolder]:
     """The finished runs that made pictures at these paths or right below them, references first.
 
-    Raises ValueError when there is none.
+    Those with a broken file are among them, to be named. Raises ValueError when no other is left.
     """
     candidates = [
         RunFolder(p) for path in paths for p in (path, *sorted(path.glob("*"))) if (p / "record.json").exists()
     ]
-    found = [folder for folder in candidates if folder.finished and folder.images.exists()]
-    if not found:
+    found = [
+        folder for folder in map(Snapshot, candidates) if folder.broken or (folder.finished and folder.images.exists())
+    ]
+    if not any(folder.finished for folder in found):
         looked = ", ".join(map(str, paths)) or "nothing"
         raise ValueError(f"no finished run with pictures in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(found, key=lambda folder: not folder.is_reference)
+    return [RunFolder(folder.path) for folder in sorted(found, key=lambda folder: not folder.is_reference)]
 
 
 def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:
@@ -98,13 +105,22 @@ def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, cons
         for future in as_completed(futures):
             error = future.exception()
             if error is not None:
-                failures.append(f"{futures[future].path}: {type(error).__name__}: {error}")
+                named = isinstance(error, BrokenFolderError | BusyError)
+                failures.append(str(error) if named else f"{futures[future].path}: {type(error).__name__}: {error}")
             progress.advance(task)
     return failures
 
 
 def _score(path: Path, settings: MetricsConfig) -> None:
-    score_run(RunFolder(path), settings, Share.all())
+    folder = RunFolder(path)
+    with folder.locked():
+        score_run(folder, settings, Share.all(), references=_references())
+
+
+@cache
+def _references() -> References:
+    """Of all runs that this process scores: their grids are read once."""
+    return References()
 
 
 if __name__ == "__main__":

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
+from otil_exp.methods.geometry import is_reference
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.scores import Share, score_run, settled
 from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.lock import BusyError, is_locked, owner
+from otil_exp.run_folder.reference import References
+
+POLL_S = 1.0
+"""Seconds between looks at a lock that another process holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,40 +36,72 @@ class Job:
     step: Step | None = None
     """The ranks become a step of the Slurm allocation that this process is in."""
 
+    references: References = field(default_factory=References)
+    """Looks references up for all cells of a command."""
+
     def run(self, cells: Sequence[Cell], failures: dict[str, str]) -> None:
         """Run cells of one topology, device and collective time-out; failures gets why cells failed, by run folder.
 
-        A failure ends the ranks of a job: fresh ones take over what comes after the cell that failed.
+        A failure ends the ranks of a job: fresh ones take over what comes after the cell that failed. A cell that
+        another process runs is waited for, after the others, and holding no lock: two commands never wait for each
+        other.
         """
-        with ExitStack() as locks:
-            left = [cell for cell in cells if self._is_left(cell, locks, failures)]
-            while left:
-                for cell in left:
-                    self.say(f"{cell.label}: {cell.folder.path}")
-                try:
-                    self._launch(left)
-                    break
-                except RankFailure as failure:
-                    failed = next((cell for cell in left if not cell.folder.finished), left[-1])
-                    if failure.log is not None:
-                        failure.log = failed.folder.logs / failure.log.name
-                    failures[str(failed.folder.path)] = str(failure)
-                    _note(failed, failure)
-                    left = left[left.index(failed) + 1 :]
+        left = list(cells)
+        while left:
+            busy: list[Cell] = []
+            with ExitStack() as locks:
+                to_run = [cell for cell in left if self._is_left(cell, locks, busy, failures)]
+                self._run_all(to_run, failures)
+            if busy:
+                self._wait_for(busy[0])
+            for cell in (*to_run, *busy):
+                if is_reference(cell.effective):
+                    self.references.forget(cell.folder.path.parent)
+            left = busy
 
-    def _is_left(self, cell: Cell, locks: ExitStack, failures: dict[str, str]) -> bool:
+    def _run_all(self, left: list[Cell], failures: dict[str, str]) -> None:
+        while left:
+            for cell in left:
+                self.say(f"{cell.label}: {cell.folder.path}")
+            try:
+                self._launch(left)
+                return
+            except RankFailure as failure:
+                failed = next((cell for cell in left if not cell.made), left[-1])
+                if failure.log is not None:
+                    failure.log = failed.folder.logs / failure.log.name
+                failures[str(failed.folder.path)] = str(failure)
+                _note(failed, failure)
+                left = left[left.index(failed) + 1 :]
+
+    def _is_left(self, cell: Cell, locks: ExitStack, busy: list[Cell], failures: dict[str, str]) -> bool:
         """Whether a cell is to be run; a finished one gets the scores that are asked for now."""
         try:
             if self.main:
                 locks.enter_context(cell.folder.locked())
-            if not cell.folder.finished:
+            if not cell.made:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
-            if self.main and not settled(cell):
+            if self.main and not settled(cell, self.references):
                 score_run(cell.folder, cell.effective.metrics, Share.all())
+        except BusyError as error:
+            if self.hosted:  # the other ranks are on their way
+                failures[str(cell.folder.path)] = str(error)
+            else:
+                busy.append(cell)
         except (ValueError, FileNotFoundError) as error:
             failures[str(cell.folder.path)] = str(error)
         return False
+
+    def _wait_for(self, cell: Cell) -> None:
+        """Wait until nobody else runs a cell: as long as that process lives, since its lock goes with it."""
+        said = ""
+        while is_locked(cell.folder.path):
+            by = str(owner(cell.folder.path) or "another process")
+            if by != said:
+                self.say(f"{cell.label}: run by {by}, waiting for it (Ctrl-C leaves it alone)")
+                said = by
+            time.sleep(POLL_S)
 
     def _launch(self, cells: list[Cell]) -> None:
         first = cells[0]

@@ -1,4 +1,4 @@
-"""From a config to a ready pipeline on this rank: diffusers' own SDXL pipeline around a UNet that knows its rank."""
+"""From a config to a ready pipeline on this rank: diffusers' own pipeline around a UNet that knows its rank."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import StableDiffusionXLPipeline
 from torch import Tensor
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.methods.geometry import latent_size, steps_of
 from otil_exp.methods.rooms import step_of
+from otil_exp.models.families import Pipeline, family_of
 from otil_exp.models.loading import Models
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
@@ -56,7 +56,7 @@ class RankPipeline:
     distrifuser.
     """
 
-    def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: StableDiffusionXLPipeline) -> None:
+    def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: Pipeline) -> None:
         self.config = config
         self.ranks = ranks
         self.traffic = TrafficCounter()
@@ -138,18 +138,14 @@ class RankPipeline:
 
     def _prepare(self, batch: int) -> None:
         """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""
-        config, pipeline = self.config, self.pipeline
-        embeds, _, pooled, _ = pipeline.encode_prompt("", device=self.ranks.device, do_classifier_free_guidance=False)
-        ids = torch.tensor([[config.height, config.width, 0, 0, config.height, config.width]])
+        config, pipeline, device = self.config, self.pipeline, self.ranks.device
+        text, added = family_of(pipeline).conditions(pipeline, config.height, config.width, device)
         latents = torch.zeros(batch, pipeline.unet.config.in_channels, *latent_size(config))
         self.unet.prepare(
-            sample=latents.to(self.ranks.device, embeds.dtype),
-            timestep=torch.ones((), device=self.ranks.device),
-            encoder_hidden_states=embeds.repeat(batch, 1, 1),
-            added_cond_kwargs={
-                "text_embeds": pooled.repeat(batch, 1),
-                "time_ids": ids.to(self.ranks.device, embeds.dtype).repeat(batch, 1),
-            },
+            sample=latents.to(device, text.dtype),
+            timestep=torch.ones((), device=device),
+            encoder_hidden_states=text.repeat(batch, 1, 1),
+            added_cond_kwargs={name: tensor.repeat(batch, 1) for name, tensor in added.items()},
         )
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from composing import Compose, Typed
-from otil_exp.cells.normal_form import REFERENCE, effective
+from otil_exp.cells.normal_form import effective
 from otil_exp.cells.prepare import prepare
+from otil_exp.choices import Engine
+from otil_exp.methods.rooms import method_of
+from otil_exp.methods.whole.rules import REFERENCE
+from otil_exp.run_folder.signature import picture_key, signature
 
 
 def signatures(composed: Compose, cells: list[list[str]]) -> list[str]:
@@ -141,3 +145,72 @@ def test_a_decoder_is_cut_only_where_pictures_are_decoded_by_several_ranks(typed
     assert cut("topology=4gpu_split")
     assert not cut("topology=1gpu")
     assert not cut("topology=4gpu_split", "mode=benchmark")
+
+
+def test_context_that_nobody_would_read_is_not_sent(composed: Compose) -> None:
+    """Of 50 steps 0..4 are synchronous, 45 silent: what is sent after step 5 + every - 1 must still find a reader."""
+    sends, silent = (["preset=otil_context", "refresh=never", f"preset.context.every={n}"] for n in (44, 45))
+    balanced = ["preset=balanced", "refresh=never"]
+    assert not same(composed, sends, balanced)
+    assert same(composed, silent, balanced)
+    assert same(composed, [*silent, "preset.gn_sync=false"], [*balanced, "preset.gn_sync=false"])
+    assert not same(composed, [*silent, "preset.gn_sync=false"], balanced)
+    late = [*sends, "preset.context.overlap=step"]  # read a step later, when there is none
+    assert same(composed, late, balanced)
+
+
+def test_a_refresh_before_anything_is_read_leaves_nothing_to_send(composed: Compose) -> None:
+    """Of two steps in a row one is synchronous: what is sent after the other is renewed before it is read."""
+    assert same(composed, *[[f"preset={p}", "refresh.period=2"] for p in ("otil_context", "balanced")])
+    assert not same(composed, *[[f"preset={p}", "refresh.period=3"] for p in ("otil_context", "balanced")])
+
+
+def test_whose_halos_are_sent_matters_only_where_some_blocks_are_not(composed: Compose) -> None:
+    halos = [f"preset.context.halos={choice}" for choice in ("chosen", "all")]
+    for k, alike in (("k=all", True), ("k=quarter", False)):
+        assert same(composed, *[["preset=otil_context", k, one] for one in halos]) == alike
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([], ["model.name=mine"]),
+        ([], ["model.variant=fp16"]),  # of a model that ships
+        (["preset.transmit.block_size=2"], ["preset.transmit.block_size=2", "model.block_size=4"]),
+        (["height=256", "width=256"], ["height=256", "width=256", "model.sample_size=512"]),
+        (["preset.gn_sync=true"], ["preset.gn_sync='True'"]),
+        (["preset.gn_sync=false"], ["preset.gn_sync='false'"]),
+    ],
+)
+def test_a_name_and_what_was_typed_anew_change_neither_run_nor_pictures(
+    composed: Compose, first: list[str], second: list[str]
+) -> None:
+    one, other = (prepare(composed("device=cpu", "preset=otil", *overrides)) for overrides in (first, second))
+    assert signature(one.effective, one.prompts) == signature(other.effective, other.prompts)
+    assert picture_key(one.effective) == picture_key(other.effective)
+
+
+@pytest.mark.parametrize("preset", ["distrifusion", "otil_context", "tensor"])
+def test_layers_that_cannot_be_compiled_are_the_cell_of_what_they_run_as(composed: Compose, preset: str) -> None:
+    assert same(composed, *[[f"preset={preset}", f"engine={engine}"] for engine in ("compiled", "eager")])
+    assert not same(composed, *[["preset=otil", f"engine={engine}"] for engine in ("compiled", "eager")])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["preset=distrifusion"], "sync_mode=corrected_async_gn sends while layers compute"),
+        (["preset=balanced", "groupnorm=upstream"], "groupnorm=upstream"),
+        (["preset=tensor"], "tensor parallelism"),
+        (["preset=otil_context"], "block by block"),
+    ],
+)
+def test_a_method_that_cannot_be_compiled_says_why(typed: Typed, overrides: list[str], reason: str) -> None:
+    config = effective(typed("engine=compiled", "topology=4gpu_split", *overrides))
+    assert config.engine.name is Engine.eager
+    assert reason in (method_of(config).obstacle(config.preset, config) or "")
+
+
+@pytest.mark.parametrize("preset", ["balanced", "full_sync", "naive_patch", "reference"])
+def test_a_method_that_can_be_compiled_is(typed: Typed, preset: str) -> None:
+    assert effective(typed("engine=compiled", f"preset={preset}")).engine.name is Engine.compiled

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from composing import Typed
 from otil_exp.cells.rules import validate
-from otil_exp.choices import GnSync
-from otil_exp.config import gn_sync_of
+from otil_exp.choices import Engine, GnSync
+from otil_exp.config import MethodConfig
+from otil_exp.methods.gn_sync import gn_sync_of
+from otil_exp.methods.rooms import room_of
+from otil_exp.rank_unet.engine_choice import choose_engine
+from otil_exp.topology import single_rank
 
 MISTAKES = [
     # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)
@@ -29,17 +36,10 @@ MISTAKES = [
     (["refresh.period=-1"], "refresh.period=-1"),
     (["guidance_scale=1"], "topology=4gpu_nosplit or guidance_scale=5"),
     (["guidance_scale=0.5"], "guidance_scale=0.5"),
-    (["preset.sync_mode=null"], "corrected_async_gn"),
-    (["preset=tensor", "preset.sync_mode=full_sync"], "preset.sync_mode=null"),
-    (["preset=distrifusion", "preset.stale=peers"], "preset=tensor_stale"),
-    (["preset=distrifusion", "preset.split_scheme=row"], "preset=naive_patch"),
-    (["preset=naive_patch", "preset.split_scheme=null"], "row, col or alternate"),
-    (["preset=distrifusion", "preset.noise_gather=false"], "preset.sync_mode=no_sync"),
     (["preset.noise_gather=true"], "preset=balanced"),
     (["preset=balanced", "preset.noise_gather=false"], "preset=guide"),
     (["preset=balanced", "preset.cfg_repair=true"], "preset.cfg_repair=false"),
-    (["preset=distrifusion", "preset.gn_sync=true"], "or sync_gn for"),
-    (["preset=distrifusion", "preset.gn_sync=fused"], "or sync_gn for"),
+    (["preset=otil_context", "preset.gn_sync=fused"], "use preset.gn_sync=true"),
     # columns are cut, and the decoder would cut 40 latent rows over 6 ranks
     (
         [
@@ -56,8 +56,6 @@ MISTAKES = [
     (["preset.transmit.score=loudness"], "cosine"),
     (["preset.transmit.score=round_robin", "preset.transmit.polling=false"], "preset.transmit.polling=true"),
     (["preset=otil_context", "preset.context.score=loudness"], "preset.context.score=loudness: use one of cosine, l2"),
-    (["preset=otil_context", "preset.sync_mode=sync_gn", "preset.gn_sync=false"], "preset=otil_context"),
-    (["preset=otil_context", "preset.noise_gather=false"], "preset.noise_gather=true"),
     (["preset=otil_context", "k.budget=1"], "k.budget=2 or more"),
     (["preset=otil_context", "height=192", "width=192", "preset.context.block_size=3"], "1, 2 or a multiple of 4"),
     (["preset=otil_context", "preset.context.every=0"], "preset.context.every=0"),
@@ -77,8 +75,19 @@ MISTAKES = [
     (["name=''"], "name=sweep"),
     (["name=a/b"], "name=sweep"),
     (["name=.."], "name=sweep"),
-    (["preset.name=reference"], "use preset=reference"),
-    (["preset=reference", "preset.name=mine"], "use preset=reference"),
+    (["preset=reference", "preset.name=mine"], "leave preset.name=reference"),
+    (["preset=reference", "preset.halves_apart=true"], "leave preset.name=batch_split"),
+    (["num_inference_steps=1001"], "use 1 to 1000"),
+    (["seed=18446744073709551616"], "from 0 to 2**63 - 1"),  # 2**64
+    (["seed=-1"], "from 0 to 2**63 - 1"),
+    (["preset=otil_context", "height=128", "width=136", "topology=2gpu_nosplit"], "use width=128 or width=160"),
+    (
+        ["engine.sliced_decode=true", "preset=guide", "preset.cfg_repair=false"],
+        "preset.cfg_repair=true or engine.sliced_decode=false",
+    ),
+    (["preset=naive_patch", "preset.split_scheme=alternate", "width=264"], "use width=256 or width=320"),
+    (["model.architecture=unet3"], "use one of sdxl, shapes"),
+    (["preset=tensor", "topology=6gpu_split", "height=288"], "over 3 ranks a batch half: the 64 channels"),
 ]
 
 
@@ -110,7 +119,7 @@ def test_three_slices_need_a_multiple_of_96_rows(typed: Typed, topology: str) ->
         validate(typed(f"topology={topology}", "height=256"))
 
 
-@pytest.mark.parametrize("mode", ["full_sync", "corrected_async_gn", "stale_gn", "sync_gn", "separate_gn", "no_sync"])
+@pytest.mark.parametrize("mode", ["full_sync", "corrected_async_gn", "stale_gn", "sync_gn", "separate_gn"])
 def test_distrifusion_takes_every_sync_mode(typed: Typed, mode: str) -> None:
     validate(typed("preset=distrifusion", f"preset.sync_mode={mode}"))
 
@@ -118,6 +127,47 @@ def test_distrifusion_takes_every_sync_mode(typed: Typed, mode: str) -> None:
 def test_an_unknown_sync_mode_is_hydras_own_error(typed: Typed) -> None:
     with pytest.raises(Exception, match="typo_gn"):
         typed("preset=distrifusion", "preset.sync_mode=typo_gn")
+
+
+@pytest.mark.parametrize(
+    ("preset", "setting"),
+    [
+        ("otil", "context.every=2"),
+        ("otil", "sync_mode=full_sync"),
+        ("tensor", "sync_mode=full_sync"),
+        ("distrifusion", "stale=peers"),
+        ("distrifusion", "split_scheme=row"),
+        ("distrifusion", "noise_gather=false"),
+        ("distrifusion", "gn_sync=true"),
+        ("otil_context", "sync_mode=sync_gn"),
+        ("otil_context", "noise_gather=false"),
+        ("reference", "transmit.polling=false"),
+    ],
+)
+def test_a_setting_of_another_family_is_hydras_own_error(typed: Typed, preset: str, setting: str) -> None:
+    with pytest.raises(HydraException, match="Could not override 'preset"):
+        typed(f"preset={preset}", f"preset.{setting}")
+
+
+@pytest.mark.parametrize(("preset", "setting"), [("distrifusion", "sync_mode"), ("naive_patch", "split_scheme")])
+def test_a_setting_that_a_method_cannot_do_without_is_not_null(typed: Typed, preset: str, setting: str) -> None:
+    with pytest.raises((HydraException, OmegaConfBaseException), match=setting):
+        typed(f"preset={preset}", f"preset.{setting}=null")
+
+
+def test_a_preset_that_stands_on_no_family_is_told_how_to() -> None:
+    with pytest.raises(ValueError, match=r"preset=mine stands on no family .* family/ROOM@_here_.* silent_layers"):
+        room_of(MethodConfig(name="mine"))
+
+
+@pytest.mark.parametrize("topology", ["2gpu_nosplit", "4gpu_split"])
+def test_tensor_parallelism_takes_every_height(typed: Typed, topology: str) -> None:
+    validate(typed("preset=tensor", f"topology={topology}", "height=136"))
+
+
+def test_a_rank_without_a_gpu_refuses_graphs() -> None:
+    with pytest.raises(ValueError, match="engine=cuda_graph needs a GPU, and this rank is on cpu: use engine=eager"):
+        choose_engine(Engine.cuda_graph, single_rank(torch.device("cpu")), exchanges_in_layers=False)
 
 
 @pytest.mark.parametrize("preset", ["reference", "naive_patch", "full_sync", "tensor"])
@@ -142,7 +192,7 @@ def test_a_tracker_that_is_not_installed_is_refused(typed: Typed, monkeypatch: p
 def test_gn_sync_is_what_a_user_types(typed: Typed, typed_value: str, meaning: GnSync) -> None:
     config = typed("preset=otil", f"preset.gn_sync={typed_value}")
     validate(config)
-    assert gn_sync_of(config.preset) is meaning
+    assert gn_sync_of(config.preset.gn_sync) is meaning
 
 
 def test_a_compiled_engine_without_a_compiler_is_refused(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def plain_diffusers(scheduler: str) -> torch.Tensor:
     from otil_exp.models.loading import load_pipeline
 
     pipeline: StableDiffusionXLPipeline = load_pipeline(
-        ModelConfig(name="shapes", source="package"), Scheduler[scheduler], torch.device("cpu")
+        ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler[scheduler], torch.device("cpu")
     )
     return pipeline(
         VASE,

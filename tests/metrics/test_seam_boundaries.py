@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otil_exp.choices import SplitScheme
-from otil_exp.metrics.seam import Boundaries, boundaries, method_boundaries
+from otil_exp.metrics.seam import Boundaries, boundaries
 
 
 def test_four_slices_of_1024_meet_at_three_rows() -> None:
@@ -21,20 +20,5 @@ def test_slices_that_do_not_divide_are_refused() -> None:
         boundaries(100, 3)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "expected"),
-    [
-        (None, Boundaries(rows=(32,))),
-        (SplitScheme.row, Boundaries(rows=(32,))),
-        (SplitScheme.col, Boundaries(columns=(48,))),
-        (SplitScheme.alternate, Boundaries(rows=(32,), columns=(48,))),
-    ],
-)
-def test_a_method_cuts_rows_and_naive_patch_as_its_scheme_says(
-    scheme: SplitScheme | None, expected: Boundaries
-) -> None:
-    assert method_boundaries(64, 96, 2, scheme) == expected
-
-
 def test_labels_are_rows_then_columns() -> None:
-    assert method_boundaries(64, 96, 2, SplitScheme.alternate).labels == ["row 32", "column 48"]
+    assert Boundaries(rows=(32,), columns=(48,)).labels == ["row 32", "column 48"]

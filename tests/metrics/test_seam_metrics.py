@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from otil_exp.metrics.seam import PAIRED_UNITS, UNITS, Boundaries, boundaries, method_boundaries, seam_metrics
+from otil_exp.metrics.seam import PAIRED_UNITS, UNITS, Boundaries, boundaries, seam_metrics
 from otil_exp.metrics.seam.measure import Distances
 
 MIDDLE = Boundaries(rows=(64,))
@@ -71,7 +71,7 @@ def test_the_references_own_values_are_those_it_has_alone() -> None:
 
 
 def test_names_and_one_value_a_boundary_ready_for_json() -> None:
-    both = method_boundaries(128, 96, 4, None)
+    both = Boundaries(rows=tuple(boundaries(128, 4)))
     both = Boundaries(rows=both.rows, columns=(48,))
     found = seam_metrics(noise(), both, noise(seed=1))
     expected = [f"seam/{n}" for n in UNITS] + [f"ref/{n}" for n in PAIRED_UNITS] + [f"reference/{n}" for n in UNITS]

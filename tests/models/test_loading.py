@@ -28,7 +28,9 @@ def test_a_model_that_is_not_there_says_what_to_run(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> None:
-    pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))
+    pipeline = load_pipeline(
+        ModelConfig(name="shapes", architecture="shapes", source="package"), scheduler, torch.device("cpu")
+    )
     assert type(pipeline.scheduler).__name__ == name
     assert pipeline.scheduler.config.beta_schedule == "scaled_linear"
 
@@ -36,7 +38,9 @@ def test_the_scheduler_is_the_one_asked_for(scheduler: Scheduler, name: str) -> 
 @pytest.mark.parametrize("scheduler", Scheduler)
 def test_timesteps_stay_where_the_tables_are_that_they_are_looked_up_in(scheduler: Scheduler) -> None:
     """On a GPU each look-up would make the host wait for the step before; "meta" stands for any other device."""
-    pipeline = load_pipeline(ModelConfig(name="shapes", source="package"), scheduler, torch.device("cpu"))
+    pipeline = load_pipeline(
+        ModelConfig(name="shapes", architecture="shapes", source="package"), scheduler, torch.device("cpu")
+    )
     pipeline.scheduler.set_timesteps(4, device=torch.device("meta"))
     assert pipeline.scheduler.timesteps.device.type == "cpu"
     assert len(pipeline.scheduler.timesteps) == 4
@@ -44,7 +48,9 @@ def test_timesteps_stay_where_the_tables_are_that_they_are_looked_up_in(schedule
 
 def test_the_unet_is_loaded_in_the_variant_asked_for(tmp_path: Path) -> None:
     """A folder that holds fp16 files only, as SDXL's does: upstream's own loading wants the fp32 ones."""
-    whole = load_pipeline(ModelConfig(name="shapes", source="package"), Scheduler.ddim, torch.device("cpu"))
+    whole = load_pipeline(
+        ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, torch.device("cpu")
+    )
     whole.to(torch.float16).save_pretrained(tmp_path, variant="fp16")
     model = ModelConfig(name="sdxl", source=str(tmp_path), variant="fp16", dtype=Dtype.float16)
     assert load_pipeline(model, Scheduler.ddim, torch.device("cpu")).unet.dtype == torch.float16

@@ -5,8 +5,6 @@ import weakref
 
 import pytest
 import torch
-from torch import distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from emulated_graph import emulated_graphs
 from otil_exp.methods.rooms import step_of
@@ -15,7 +13,7 @@ from otil_exp.rank_unet.engine import CudaGraphs
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import schedule
 from otil_exp.traffic import TrafficCounter
-from places import place_without_peers
+from places import among_fake_peers, place_without_peers
 from tiny_sdxl import tiny_inputs, tiny_pipeline, tiny_unet
 from trajectories import FULL_SYNC, UNGATHERED, cell, layers_in
 
@@ -121,10 +119,8 @@ def test_the_pipeline_finds_what_it_reads_of_a_unet():
 
 @pytest.fixture
 def rank_with_a_fake_peer():
-    """Rank 0 of two slices; torch's fake process group answers for the other with what this one sent."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield place_without_peers(world_size=2)
-    dist.destroy_process_group()
+    with among_fake_peers() as ranks:
+        yield ranks
 
 
 @torch.no_grad()

@@ -63,7 +63,7 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_their_folders(tmp_path: P
     assert [run.label for run in runs] == ["otil 4gpu_split (1)", "otil 4gpu_split (2)"]
 
 
-@pytest.mark.parametrize("name", ["record.json", "metrics.json"])
+@pytest.mark.parametrize("name", ["record.json", "metrics.json", "steps.csv", "config.yaml"])
 def test_a_folder_that_was_cut_is_a_broken_run_and_the_others_go_on(tmp_path: Path, name: str) -> None:
     make_run(tmp_path, "1", metrics={"ref/psnr": 30.0})
     cut = make_run(tmp_path, "2", metrics={"ref/psnr": 31.0}).path / name

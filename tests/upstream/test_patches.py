@@ -16,6 +16,7 @@ from otil_exp.upstream.imports import (
     tp_modules,
 )
 from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
+from otil_exp.upstream.patches.replace import replaced
 from places import place_without_peers
 
 with imported():
@@ -171,3 +172,34 @@ def test_gn_sync_leaves_other_modes_bit_for_bit(norm_layer, mode, counter):
     without = norm_layer(mode, counter)(X)
     with gn_sync():
         assert torch.equal(norm_layer(mode, counter)(X), without)
+
+
+class Owner:
+    """In the place of a class of distrifuser."""
+
+    there = "at first"
+
+
+@pytest.mark.parametrize("name", ["there", "absent"])
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_blocks_that_end_in_either_order_leave_what_was_there_at_first(name, first_to_end):
+    before = dict(vars(Owner))
+    blocks = [replaced(Owner, name, value) for value in ("outer", "inner")]
+    for block in blocks:
+        block.__enter__()
+    assert getattr(Owner, name) == "inner"
+    blocks.pop(first_to_end).__exit__(None, None, None)
+    assert getattr(Owner, name) == ("inner" if first_to_end == 0 else "outer")
+    blocks.pop().__exit__(None, None, None)
+    assert dict(vars(Owner)) == before
+
+
+def test_methods_that_close_in_the_order_they_were_built_leave_distrifuser_as_it_was():
+    before = state()
+    first, second = applied("comm_queue", "exact_groupnorm"), applied("comm_queue", "exact_groupnorm", "gn_sync")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert state() != before
+    second.__exit__(None, None, None)
+    assert state() == before

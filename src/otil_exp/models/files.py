@@ -7,8 +7,11 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from otil_exp.config import ModelConfig
+from otil_exp.shapes import PIPELINE_FOLDER
 
-SHIPPED = ("package", "random")
+PACKAGE, RANDOM = "package", "random"
+
+SHIPPED = (PACKAGE, RANDOM)
 """Sources that need no files of their own."""
 
 INDEX = "model_index.json"
@@ -35,12 +38,15 @@ def missing_model(model: ModelConfig, reason: str) -> FileNotFoundError:
     )
 
 
-def _is_here(model: ModelConfig, name: str) -> bool:
-    folder = Path(model.source).expanduser()
+def model_file(model: ModelConfig, name: str) -> Path | None:
+    """Where a file of a pipeline lies: in the folder that is the model's source, or in the cache; None where not."""
+    folder = PIPELINE_FOLDER if model.source == PACKAGE else Path(model.source).expanduser()
     if folder.is_dir():
-        # Large UNets are saved in parts, with an index beside them.
-        return (folder / name).exists() or (folder / f"{name}.index.json").exists()
-    found = [
-        try_to_load_from_cache(model.source, file, revision=model.revision) for file in (name, f"{name}.index.json")
-    ]
-    return any(isinstance(path, str) for path in found)
+        return folder / name if (folder / name).exists() else None
+    found = try_to_load_from_cache(model.source, name, revision=model.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _is_here(model: ModelConfig, name: str) -> bool:
+    # Large UNets are saved in parts, with an index beside them.
+    return any(model_file(model, file) is not None for file in (name, f"{name}.index.json"))

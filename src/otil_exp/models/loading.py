@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import copy
+import json
+import logging
 import os
 import warnings
 from typing import Any
 
 import torch
 from diffusers import (
-    AutoencoderKL,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
-    StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
 from diffusers.utils import logging as diffusers_logging
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 from transformers.utils import logging as transformers_logging
 
 from otil_exp.choices import Scheduler
 from otil_exp.config import ModelConfig
-from otil_exp.models.architecture import SDXL, architecture_of
-from otil_exp.models.files import missing_model
+from otil_exp.models.architecture import architecture_of
+from otil_exp.models.families import FAMILIES, Family, Pipeline
+from otil_exp.models.files import INDEX, PACKAGE, RANDOM, missing_model, model_file
+from otil_exp.models.random_weights import random_pipeline
 from otil_exp.shapes import PIPELINE_FOLDER
 
-RANDOM_SEED = 0
-"""Seed of the weights of model=sdxl_random."""
+_log = logging.getLogger(__name__)
 
 _SCHEDULERS: dict[Scheduler, tuple[Any, dict[str, Any]]] = {
     Scheduler.ddim: (DDIMScheduler, {"clip_sample": False, "set_alpha_to_one": False}),
@@ -36,7 +36,7 @@ _SCHEDULERS: dict[Scheduler, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device) -> StableDiffusionXLPipeline:
+def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device) -> Pipeline:
     """The single-process pipeline of a model on a device, with the scheduler asked for.
 
     Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, if they are missing.
@@ -44,39 +44,23 @@ def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device
     return _scheduled(_loaded(model, device), scheduler)
 
 
-def _loaded(model: ModelConfig, device: torch.device) -> StableDiffusionXLPipeline:
+def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
     """The pipeline of a model on a device, as it was saved."""
     # SDXL's VAE is up-cast by diffusers' own pipeline, which warns of its own way of doing so with every picture.
     warnings.filterwarnings("ignore", message=".*upcast_vae", category=FutureWarning)
     diffusers_logging.set_verbosity_error()
     diffusers_logging.disable_progress_bar()
     transformers_logging.disable_progress_bar()
-    dtype = getattr(torch, model.dtype.name)
-    if model.source == "random":
-        pipeline = _random_sdxl(dtype, device)
-    elif model.source == "package":
-        pipeline = StableDiffusionXLPipeline.from_pretrained(PIPELINE_FOLDER, dtype=dtype, add_watermarker=False)
+    dtype, architecture = getattr(torch, model.dtype.name), architecture_of(model)
+    if model.source == RANDOM:
+        pipeline = random_pipeline(architecture, dtype, device)
     else:
-        pipeline = _from_files(model, dtype)
-    _check_architecture(model, pipeline)
+        pipeline = _from_files(model, FAMILIES[architecture.pipeline], dtype)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline.to(device)
 
 
-def _check_architecture(model: ModelConfig, pipeline: StableDiffusionXLPipeline) -> None:
-    """Rules on sizes were derived from the architecture that the config names: the files must hold that one."""
-    architecture, found = architecture_of(model), pipeline.unet.config
-    held = (tuple(found.block_out_channels), found.norm_num_groups, pipeline.vae_scale_factor)
-    named = (architecture.channels, architecture.norm_groups, architecture.vae_factor)
-    if held != named:
-        raise ValueError(
-            f"model.source={model.source} holds a UNet of channels {held[0]}, {held[1]} groups and a VAE of factor "
-            f"{held[2]}, which is not model.architecture={model.architecture} ({named[0]}, {named[1]}, {named[2]}): "
-            "name the architecture it has"
-        )
-
-
-def _scheduled(pipeline: StableDiffusionXLPipeline, scheduler: Scheduler) -> StableDiffusionXLPipeline:
+def _scheduled(pipeline: Pipeline, scheduler: Scheduler) -> Pipeline:
     """The pipeline with the scheduler asked for."""
     cls, settings = _SCHEDULERS[scheduler]
     pipeline.scheduler = cls.from_config(pipeline.scheduler.config, **settings)
@@ -102,11 +86,9 @@ class Models:
     """What stays loaded from one run of a process to the next."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, StableDiffusionXLPipeline] = {}
+        self._kept: dict[str, Pipeline] = {}
 
-    def load(
-        self, model: ModelConfig, scheduler: Scheduler, device: torch.device, *, keep: bool = False
-    ) -> StableDiffusionXLPipeline:
+    def load(self, model: ModelConfig, scheduler: Scheduler, device: torch.device, *, keep: bool = False) -> Pipeline:
         """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
 
         keep: a later run gets the same weights without loading them; the UNet is then a copy that shares them.
@@ -127,72 +109,30 @@ def _sharing(unet: UNet2DConditionModel) -> UNet2DConditionModel:
     return copy.deepcopy(unet, same | {id(buffer): buffer for buffer in unet.buffers()})
 
 
-def _from_files(model: ModelConfig, dtype: torch.dtype) -> StableDiffusionXLPipeline:
-    """A local folder, or the hub's cache; the UNet too in the variant asked for (upstream loads the fp32 one)."""
+def _from_files(model: ModelConfig, family: Family, dtype: torch.dtype) -> Pipeline:
+    """What ships, a local folder or the hub's cache; the UNet too in the variant asked for (upstream loads fp32)."""
+    source = PIPELINE_FOLDER if model.source == PACKAGE else os.path.expanduser(model.source)
     try:
-        return StableDiffusionXLPipeline.from_pretrained(
-            os.path.expanduser(model.source),
+        pipeline: Pipeline = family.pipeline.from_pretrained(
+            source,
             dtype=dtype,
             variant=model.variant,
             revision=model.revision,
             use_safetensors=True,
-            add_watermarker=False,
             local_files_only=True,
+            **family.options,
         )
     except (OSError, ValueError) as error:
         raise missing_model(model, f"{type(error).__name__}: {error}") from error
+    _say_what_is_off(model)
+    return pipeline
 
 
-_SDXL_VAE: dict[str, Any] = {
-    "block_out_channels": (128, 256, 512, 512),
-    "down_block_types": ("DownEncoderBlock2D",) * 4,
-    "up_block_types": ("UpDecoderBlock2D",) * 4,
-    "layers_per_block": 2,
-    "sample_size": 1024,
-    "scaling_factor": 0.13025,
-    "force_upcast": True,
-}
-
-_SDXL_TEXT: tuple[dict[str, Any], dict[str, Any]] = (
-    {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
-    {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 20},
-)
-
-
-def _random_sdxl(dtype: torch.dtype, device: torch.device) -> StableDiffusionXLPipeline:
-    """SDXL's architecture with seeded weights, made on the device; the shapes tokenizer stands in for CLIP's."""
-    tokenizer = CLIPTokenizer.from_pretrained(PIPELINE_FOLDER / "tokenizer")
-    small, large = (
-        CLIPTextConfig(
-            **sizes,
-            projection_dim=sizes["hidden_size"],
-            max_position_embeddings=77,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+def _say_what_is_off(model: ModelConfig) -> None:
+    """A checker would black out pictures that are compared, and only some of the methods' pictures of a prompt."""
+    index = model_file(model, INDEX)
+    said = json.loads(index.read_text(encoding="utf-8")) if index is not None else {}
+    if any(said.get("safety_checker") or ()):
+        _log.warning(
+            "%s comes with a safety checker, which is off: look at what is made before it is shown", model.source
         )
-        for sizes in _SDXL_TEXT
-    )
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
-        torch.manual_seed(RANDOM_SEED)
-        torch.set_default_dtype(dtype)
-        try:
-            parts = {
-                "unet": UNet2DConditionModel(**SDXL.unet),
-                "vae": AutoencoderKL(**_SDXL_VAE),
-                "text_encoder": CLIPTextModel(small),
-                "text_encoder_2": CLIPTextModelWithProjection(large),
-            }
-        finally:
-            torch.set_default_dtype(torch.float32)
-    for part in parts.values():
-        part.eval().requires_grad_(False)
-    schedule = {"num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
-    return StableDiffusionXLPipeline(
-        **parts,
-        tokenizer=tokenizer,
-        tokenizer_2=tokenizer,
-        scheduler=DDIMScheduler(**schedule, steps_offset=1, timestep_spacing="leading"),
-        force_zeros_for_empty_prompt=True,
-        add_watermarker=False,
-    )

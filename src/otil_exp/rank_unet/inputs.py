@@ -14,7 +14,7 @@ from otil_exp.topology import RankContext
 
 @dataclass(frozen=True)
 class StepInputs:
-    """Arguments of one call of an SDXL UNet."""
+    """Arguments of one call of a UNet."""
 
     sample: torch.Tensor
     """(b, 4, H, W): latents, scaled by the scheduler; b = 2 with guidance, unconditional first."""
@@ -26,7 +26,7 @@ class StepInputs:
     """(b, tokens, width): text."""
 
     added_cond_kwargs: dict[str, torch.Tensor]
-    """text_embeds (b, width) and time_ids (b, 6)."""
+    """Of SDXL text_embeds (b, width) and time_ids (b, 6); empty where the UNet gets text alone."""
 
     def half(self, index: int) -> StepInputs:
         """One half of the guidance batch: views of (1, ...), the caller's dict untouched."""

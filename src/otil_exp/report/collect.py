@@ -10,8 +10,8 @@ from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import names, said_by
-from otil_exp.run_folder.reference import find_reference
-from otil_exp.run_folder.whole import BrokenFolderError
+from otil_exp.run_folder.reference import References
+from otil_exp.run_folder.snapshot import Snapshot, snapshots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,6 @@ class Run:
     is_reference: bool
     reference: Run | None
     """The finished run that this one's pictures were compared with."""
-    broken: str = ""
-    """Which of its files cannot be read, and why."""
 
     @property
     def method(self) -> str:
@@ -42,8 +40,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """As in the record; broken: a file cannot be read; missing: it never began."""
-        return "broken" if self.broken else str(self.record.get("status", "missing"))
+        """As in the record; broken: a file is not whole; missing: it never began."""
+        return str(self.record.get("status", "missing"))
 
     @property
     def picture_key(self) -> str:
@@ -55,9 +53,11 @@ class Run:
         """Why there is no result: which rank failed and why, or which file is broken; None for other runs."""
         if self.status == "failed":
             return f"rank {self.record.get('failed_rank', '?')}: {self.record.get('error', '?')}"
+        if self.status == "broken":
+            return str(self.record["error"])
         if self.status == "missing" and self.config and not self.folder.planned:
             return f"never began: {self.folder.path} has a config.yaml and no record.json"
-        return self.broken or None
+        return None
 
     @property
     def prompts(self) -> list[dict[str, Any]]:
@@ -83,50 +83,61 @@ class Run:
         return _mean((self.entry(key).get("per_image") or {}).get(f"{prompt:02d}"))
 
 
-def find_folders(paths: Sequence[Path]) -> list[RunFolder]:
+def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
     """The run folders at these paths or right below them, references first, then by method, ranks, k and refresh.
 
-    Raises FileNotFoundError when there is none.
+    One with a file that is not whole is `broken`, and the others are as they are. Raises FileNotFoundError when there
+    is none.
     """
     candidates = (p for path in paths for p in (path, *sorted(path.glob("*"))))
-    found = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
-    if not found:
+    unique = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
+    if not unique:
         looked = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(map(RunFolder, found), key=_order)
+    return sorted(snapshots([RunFolder(path) for path in unique]), key=_order)
 
 
 def collect(folders: Sequence[RunFolder]) -> list[Run]:
     """Read the runs of a report, each with its reference, numbered in the order given."""
-    labels = dict(zip((folder.path for folder in folders), names(folders), strict=True))
-    numbers = {folder.path: number for number, folder in enumerate(folders, 1)}
+    listed, references = snapshots(folders), References()
+    labels = dict(zip((folder.path for folder in listed), names(listed), strict=True))
+    numbers = {folder.path: number for number, folder in enumerate(listed, 1)}
     made: dict[Path, Run] = {}
 
-    def read(folder: RunFolder) -> Run:
+    def read(folder: Snapshot) -> Run:
         if folder.path not in made:
-            place = {"number": numbers.get(folder.path, 0), "label": labels.get(folder.path, "reference")}
-            try:
-                made[folder.path] = _read(folder, place)
-            except BrokenFolderError as error:
-                nothing: dict[str, Any] = {"record": {}, "metrics": {}, "config": {}, "reference": None}
-                made[folder.path] = Run(folder=folder, is_reference=False, broken=str(error), **nothing, **place)
+            record, config = said_by(folder)
+            beside = _reference(folder, listed, references)
+            made[folder.path] = Run(
+                number=numbers.get(folder.path, 0),
+                label=labels.get(folder.path, "reference"),
+                folder=folder,
+                record=record,
+                metrics=folder.metrics,
+                config=config,
+                is_reference=folder.is_reference,
+                reference=None if beside is None else read(beside),
+            )
         return made[folder.path]
 
-    def _read(folder: RunFolder, place: dict[str, Any]) -> Run:
-        record, config = said_by(folder)
-        begun = {"method", "picture_key", "prompts"} <= folder.record.keys()
-        beside = find_reference(folder) if begun else None
-        return Run(
-            folder=folder,
-            record=record,
-            metrics=folder.metrics,
-            config=config,
-            is_reference=folder.is_reference,
-            reference=None if beside is None else read(beside),
-            **place,
-        )
+    return [read(folder) for folder in listed]
 
-    return [read(folder) for folder in folders]
+
+def _reference(folder: Snapshot, listed: Sequence[Snapshot], references: References) -> Snapshot | None:
+    """What a run's pictures were compared with; a reference that has lost a picture is still one for the others."""
+    own = folder.record
+    if folder.broken or folder.is_reference or not {"is_reference", "picture_key", "prompts"} <= own.keys():
+        return None
+    found = references.of(folder)
+    if found is not None:
+        return Snapshot(found)
+    alike = [other for other in listed if other.is_reference and other.finished]
+    return next((other for other in alike if _covers(other.record, own)), None)
+
+
+def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
+    same = reference["picture_key"] == own["picture_key"]
+    return same and all(prompt in reference["prompts"] for prompt in own["prompts"])
 
 
 def _mean(score: float | list[float] | None) -> float | None:

@@ -21,8 +21,6 @@ from otil_exp.report.paired import Difference, against_best
 from otil_exp.report.pictures import GAIN, prompt_rows
 from otil_exp.report.plots import step_costs, swatch, tradeoff
 from otil_exp.report.warn import numbers, warnings
-from otil_exp.run_folder.steps import StepRow
-from otil_exp.run_folder.whole import BrokenFolderError
 
 STEP_TITLE = (
     "Steps by kind: time of rank 0 (median, quartiles, 5 % to 95 %) and bytes a rank hands to its peers (mean, "
@@ -48,7 +46,6 @@ def render(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None 
     """
     shown = columns(runs)
     by_column = [figures(runs, column) for column in shown]
-    steps, broken = _steps(runs)
     return _template().render(
         title=", ".join(dict.fromkeys(str(run.config.get("name", run.folder.path.parent.name)) for run in runs)),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -57,12 +54,12 @@ def render(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None 
         shared=shared_facts(runs),
         commands=command(runs),
         glossary=GLOSSARY,
-        warnings=[*warnings(runs, [column for column in shown if column.core]), *broken],
+        warnings=warnings(runs, [column for column in shown if column.core]),
         columns=shown,
         table=list(zip(runs, zip(*by_column, strict=True), strict=True)) if shown else [(run, ()) for run in runs],
         paired=_paired(runs, shown),
         plots=_plots(runs),
-        steps=Plot(STEP_TITLE, svg) if (svg := step_costs(steps)) else None,
+        steps=Plot(STEP_TITLE, svg) if (svg := step_costs(runs)) else None,
         pictures=prompt_rows(runs, page_folder, side, limit),
         side=side,
         gain=GAIN,
@@ -71,17 +68,6 @@ def render(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None 
         swatch=swatch,
         versions=versions,
     )
-
-
-def _steps(runs: Sequence[Run]) -> tuple[list[tuple[Run, list[StepRow]]], list[str]]:
-    """Runs with their steps, and a sentence for each file of steps that cannot be read."""
-    found, broken = [], []
-    for run in runs:
-        try:
-            found.append((run, run.folder.read_steps()))
-        except BrokenFolderError as error:
-            broken.append(f"Steps of {numbers([run])} are not drawn: {error}.")
-    return found, broken
 
 
 def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[tuple[Column, dict[int, Difference | None]]]:

@@ -121,9 +121,9 @@ def _draw_fronts(
     return on_front
 
 
-def step_costs(runs: Sequence[tuple[Run, Sequence[StepRow]]]) -> str | None:
+def step_costs(runs: Sequence[Run]) -> str | None:
     """Step time (rank 0) and bytes a step (mean of the ranks) by kind of step, one line a run; None without steps."""
-    steps = {run.number: (run, rows) for run, rows in runs if rows}
+    steps = {run.number: (run, rows) for run in runs if (rows := run.folder.read_steps())}
     if not steps:
         return None
     with _figure(12.4, 1.3 + 0.46 * len(steps)) as (figure, holder):

@@ -16,6 +16,7 @@ from otil_exp.report.comparable import meaningless
 from otil_exp.report.figures import figures
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import variants
+from otil_exp.run_folder.snapshot import snapshots
 
 CAPTION = "a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam"
 
@@ -24,6 +25,7 @@ WITH_ERRORS = f"{CAPTION}; ±: standard error over prompts"
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
+    folders = snapshots(folders)
     runs = collect(folders)
     table = _WidestThatFits(_table(folders, runs, errors=True), _table(folders, runs, errors=False))
     return Group(table, *_paths(runs), *_warnings(runs), *_failures(runs))
@@ -86,4 +88,4 @@ def _failures(runs: Sequence[Run]) -> list[Text]:
 def _failure(run: Run) -> str:
     if run.status == "failed":
         return f"{run.method} failed on {run.reason} ({run.folder.path})"
-    return f"{run.method}: {run.reason}"
+    return f"{run.method} is broken: {run.reason}" if run.status == "broken" else f"{run.method} {run.reason}"

@@ -20,6 +20,7 @@ from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.prompts import Prompt
 from otil_exp.rank_log import continue_log
+from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
@@ -85,7 +86,7 @@ def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: boo
             else:
                 benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
-            folder.update_record(status="done", ended=now(), peak_memory_mib=_peak_memory_mib(ranks))
+            folder.finish(ended=now(), attempts=with_last_ended(folder.record), peak_memory_mib=_peak_memory_mib(ranks))
 
 
 def _runs_as(run: Cell, engine: str) -> str:
@@ -110,7 +111,7 @@ def _failure_noted(folder: RunFolder) -> Iterator[None]:
 
 def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, Any], prompts: list[Prompt]) -> None:
     folder.write_config(composed)
-    before = folder.record
+    before, machine = folder.record, provenance()
     folder.update_record(
         status="running",
         signature=signature(effective, prompts),
@@ -131,7 +132,8 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         failed_rank=None,
         error=None,
         traceback=None,
-        **provenance(),
+        attempts=with_new_attempt(before, machine),
+        **machine,
     )
 
 

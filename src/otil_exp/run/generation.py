@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import distributed as dist
 
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
+from otil_exp.run.attempts import begin_pictures, end_pictures
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
@@ -30,23 +32,34 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
-    missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
-    kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
-    rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
+    missing = _agree(pipeline, _left(pipeline, prompts, folder) if pipeline.ranks.is_main else [])
     with _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
             generated = pipeline(prompt.text, prompt.seed, decode=pipeline.decodes, on_step=bar.step)
             new = gather_rows(pipeline, prompt.index, generated)
-            rows += new
             if pipeline.ranks.is_main:
-                folder.write_steps(rows)
+                folder.append_steps(new)
                 _keep_picture(folder, prompt, generated)
                 tracker.steps(new)
                 tracker.picture(prompt)
             bar.done()
+    if pipeline.ranks.is_main:
+        end_pictures(folder)
     meet()  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
+
+
+def _left(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> list[Prompt]:
+    """The prompts whose picture, or the rows of its steps, no attempt finished; what rows they have are dropped."""
+    rows = folder.read_steps()
+    per_picture = len(pipeline.steps) * pipeline.ranks.topology.world_size
+    made = {index for index, count in Counter(row.prompt for row in rows).items() if count == per_picture}
+    made = {index for index in made if folder.has_image(index)}
+    if rows:
+        folder.write_steps([row for row in rows if row.prompt in made])
+    begin_pictures(folder, made)
+    return [prompt for prompt in prompts if prompt.index not in made]
 
 
 def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:

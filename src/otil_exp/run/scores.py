@@ -18,7 +18,8 @@ from otil_exp.metrics.summary import summarise
 from otil_exp.run.cost import cost_metrics
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.reference import MISSING, find_reference
+from otil_exp.run_folder.reference import MISSING, References
+from otil_exp.run_folder.whole import BrokenFolderError
 
 T = TypeVar("T")
 
@@ -54,14 +55,17 @@ def score_run(
     share: Share,
     device: torch.device | str = "cpu",
     on_picture: Callable[[], None] = lambda: None,
+    references: References | None = None,
 ) -> None:
     """Write cost and the asked scores of a run's pictures to metrics.json, replacing those of the same name.
 
-    Every process of `share` calls it; rank 0 writes. Results are equal to the last bit for every way of sharing.
+    Every process of `share` calls it; rank 0 writes. references: those of the grid, where several runs are scored.
+    Results are equal to the last bit for every way of sharing.
     Raises FileNotFoundError or ValueError, with what to fetch or type, for models or ground truth that are missing.
     """
     record, config = folder.record, folder.config
-    reference, boundaries = find_reference(folder), _boundaries(record)
+    reference, boundaries = (references or References()).of(folder), _boundaries(record)
+    folder.check_images([prompt["index"] for prompt in share.of(record["prompts"])])
     scorers = Scorers.load(settings, device)
     own = []
     for prompt in share.of(record["prompts"]):
@@ -75,20 +79,30 @@ def score_run(
         scored = summarise(scorers, scores, boundaries, truth)
         folder.update_record(scored_with=_basis(settings, reference))
         folder.update_metrics(
-            cost_metrics(folder.read_steps(), warm=False) | scored | _what_is_missing(folder, settings, scores)
+            cost_metrics(folder.read_steps(), warm=False, attempts=record.get("attempts", ()))
+            | scored
+            | _what_is_missing(folder, settings, scores)
         )
 
 
-def is_scored(folder: RunFolder, settings: MetricsConfig) -> bool:
-    """Whether a run has the asked scores, against the reference run that is there now."""
-    return folder.record.get("scored_with") == _basis(settings, find_reference(folder))
+def is_scored(folder: RunFolder, settings: MetricsConfig, references: References | None = None) -> bool:
+    """Whether a run has the asked scores, against the reference run that is there now.
+
+    references: asked for the cells of a grid, so that its folder is read once.
+    """
+    reference = (references or References()).of(folder)
+    return folder.record.get("scored_with") == _basis(settings, reference)
 
 
-def settled(cell: Cell) -> bool:
-    """Whether a cell is finished, and has the scores that are asked for now."""
-    if not cell.folder.finished:
+def settled(cell: Cell, references: References | None = None) -> bool:
+    """Whether a cell is finished, and has the scores that are asked for now; one with a broken file is not."""
+    try:
+        if not cell.made:
+            return False
+        generates = cell.effective.mode is Mode.generate
+        return not generates or is_scored(cell.folder, cell.effective.metrics, references)
+    except BrokenFolderError:
         return False
-    return cell.effective.mode is not Mode.generate or is_scored(cell.folder, cell.effective.metrics)
 
 
 def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from otil_exp.choices import Mode
 from otil_exp.config import ExperimentConfig
 from otil_exp.prompts import Prompt
 from otil_exp.run_folder.folder import RunFolder
@@ -23,6 +24,13 @@ class Cell:
 
     prompts: list[Prompt]
     folder: RunFolder
+
+    @property
+    def made(self) -> bool:
+        """Whether the run is done and all its pictures are there, whole."""
+        if not self.folder.finished:
+            return False
+        return self.effective.mode is not Mode.generate or all(self.folder.has_image(p.index) for p in self.prompts)
 
     @property
     def label(self) -> str:

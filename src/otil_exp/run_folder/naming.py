@@ -8,7 +8,7 @@ from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import IGNORED
-from otil_exp.run_folder.whole import BrokenFolderError
+from otil_exp.run_folder.snapshot import Snapshot
 
 NAMED = ("topology", "k", "refresh", "preset.name")
 """Parts of a config that a name has its own words for."""
@@ -18,12 +18,9 @@ RESOLVED = ("prompts", "seed")
 
 
 def said_by(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the record and the config say, or are going to say; empty where they do not, or cannot be read."""
-    try:
-        config = folder.config if (folder.path / "config.yaml").exists() else folder.planned.get("config", {})
-        record = folder.known
-    except BrokenFolderError:
-        return {}, {}
+    """What the record and the config say, or are going to say; empty where they do not, or are not whole."""
+    whole = folder if isinstance(folder, Snapshot) else Snapshot(folder)
+    record, config = whole.known, whole.config or whole.planned.get("config", {})
     if not record and "preset" in config:  # a run that never began
         record = {"method": config["preset"].get("name")}
     return record, config

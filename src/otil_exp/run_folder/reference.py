@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
@@ -15,25 +18,68 @@ MISSING = (
     "which only scores it anew"
 )
 
+_PromptKey = tuple[int, str, int]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A finished reference run."""
+
+    folder: RunFolder
+    prompts: frozenset[_PromptKey]
+    pictures: dict[int, bool] = field(default_factory=dict)
+    """By index of the prompt: whether its picture was found whole; it is looked for once."""
+
+    def covers(self, prompts: frozenset[_PromptKey]) -> bool:
+        return prompts <= self.prompts and all(self._has(index) for index, _, _ in prompts)
+
+    def _has(self, index: int) -> bool:
+        if index not in self.pictures:
+            self.pictures[index] = self.folder.has_image(index)
+        return self.pictures[index]
+
+
+class References:
+    """The finished reference runs of grids; a grid's folder is read once, however many of its cells are asked about."""
+
+    def __init__(self) -> None:
+        self._grids: dict[Path, dict[str, list[_Reference]]] = {}
+
+    def of(self, folder: RunFolder) -> RunFolder | None:
+        """A finished reference run of the same grid with comparable pictures; None for a reference itself.
+
+        Raises BrokenFolderError where the record of the run itself is not whole.
+        """
+        own = folder.record
+        if own["is_reference"]:
+            return None
+        wanted = _keys(own["prompts"])
+        beside = self._in(folder.path.parent).get(own["picture_key"], [])
+        return next((reference.folder for reference in beside if reference.covers(wanted)), None)
+
+    def forget(self, grid: Path) -> None:
+        """Look again at a grid's folder: a reference run of it has ended."""
+        self._grids.pop(grid, None)
+
+    def _in(self, grid: Path) -> dict[str, list[_Reference]]:
+        if grid not in self._grids:
+            found: dict[str, list[_Reference]] = defaultdict(list)
+            for path in sorted(grid.glob("*/record.json")):
+                folder = RunFolder(path.parent)
+                try:
+                    record = folder.record
+                    if record.get("is_reference") and record.get("status") == "done":
+                        found[record["picture_key"]].append(_Reference(folder, _keys(record["prompts"])))
+                except BrokenFolderError as error:
+                    log.warning("not looked at as a reference: %s", error)
+            self._grids[grid] = found
+        return self._grids[grid]
+
 
 def find_reference(folder: RunFolder) -> RunFolder | None:
-    """A finished reference run of the same grid with comparable pictures; None for a reference itself."""
-    if folder.is_reference:
-        return None
-    own = folder.record
-    for path in sorted(folder.path.parent.iterdir()):
-        beside = RunFolder(path)
-        try:
-            record = beside.record
-        except BrokenFolderError as error:
-            log.warning("no reference: %s", error)
-            continue
-        if not record.get("is_reference") or record.get("picture_key") != own["picture_key"]:
-            continue
-        if beside.finished and beside.images.exists() and _covers(record, own):
-            return beside
-    return None
+    """The reference run of one run; for the cells of a grid ask one `References`."""
+    return References().of(folder)
 
 
-def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
-    return all(prompt in reference["prompts"] for prompt in own["prompts"])
+def _keys(prompts: list[dict[str, Any]]) -> frozenset[_PromptKey]:
+    return frozenset((prompt["index"], prompt["text"], prompt["seed"]) for prompt in prompts)

@@ -19,10 +19,10 @@ FORM = 2
 IGNORED: Mapping[str, Any] = {
     **dict.fromkeys(("name", "output_dir", "tracker", "metrics", "launch", "prompts", "seed")),
     "preset": {"name": None},
-    "model": dict.fromkeys(("name", "architecture", "sample_size", "block_size")),
+    "model": dict.fromkeys(("name", "sample_size", "guidance_scale", "block_size")),
 }
 """Parts of a config (None: the whole of it) that change neither pictures nor times. Prompts and seed enter as the
-prompts they resolve to, and the sizes of a model as the height, width and blocks that were composed from them."""
+prompts they resolve to, and what a model is used with as the height, width, guidance and blocks composed from it."""
 
 PICTURE_KEYS = ("model", "height", "width", "num_inference_steps", "guidance_scale", "scheduler")
 """What two runs must share for their pictures of a prompt to be comparable."""

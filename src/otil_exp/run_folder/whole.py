@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+_PNG_HEAD, _PNG_TAIL = b"\x89PNG\r\n\x1a\n", b"\x00\x00\x00\x00IEND\xaeB`\x82"
 
 
 class BrokenFolderError(ValueError):
@@ -13,16 +16,19 @@ class BrokenFolderError(ValueError):
 
 
 def make_writable(folder: Path, setting: str) -> None:
-    """Make a folder, if need be, and see that files can be made in it.
+    """Make a folder, if need be, and see that files can be made in it and filled.
 
     setting: what a user types to name another one. Raises ValueError, with what to type, where that fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()  # permissions say too little: root, /proc, quotas, full disks
+        with tempfile.TemporaryFile(dir=folder) as file:  # permissions say too little: root, /proc, quotas
+            file.write(bytes(4096))  # on a full disk a file can be made, but not filled
+            file.flush()
     except OSError as error:
         raise ValueError(
-            f"{setting}: {folder} cannot be written to ({error.strerror}); use {setting}=FOLDER, one that you can write"
+            f"{setting}: {folder} cannot be written to ({error.strerror}); use {setting}=FOLDER, one that you can "
+            "write, or make room there"
         ) from error
 
 
@@ -51,3 +57,22 @@ def remove_parts(folder: Path) -> None:
     """Remove what writers that were killed left below a folder; called by who alone may write there."""
     for part in folder.rglob(".*.part"):
         part.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str | None:
+    """SHA-256 of a file's content, in hex; None where there is no file."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_whole_png(path: Path) -> bool:
+    """Whether there is a picture, from its beginning to its end: one that was cut, emptied or zeroed has lost one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_PNG_HEAD))
+            file.seek(-len(_PNG_TAIL), os.SEEK_END)
+            return head == _PNG_HEAD and file.read() == _PNG_TAIL
+    except OSError:
+        return False

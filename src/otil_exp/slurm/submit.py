@@ -15,6 +15,7 @@ from otil_exp.cells.grid import Member, packed
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run.provenance import now
 from otil_exp.run.scores import settled
+from otil_exp.run_folder.reference import References
 from otil_exp.slurm.allocation import Allocation
 from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import UNDER_WAY, states
@@ -63,8 +64,9 @@ def submit(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path
     Raises QueueError while slurmctld does not answer.
     """
     ledger = Ledger(grid_folder / ".submitit" / "jobs.json")
-    submission.done.extend(member for member in members if settled(member.cell))
-    left = [member for member in members if not settled(member.cell)]
+    found, left = References(), list[Member]()
+    for member in members:
+        (submission.done if settled(member.cell, found) else left).append(member)
     submission.under_way.extend(ledger.under_way(left))
     known = {id(member) for job in submission.under_way for member in job.members}
     left = [member for member in left if id(member) not in known]

@@ -1,0 +1,109 @@
+"""Making pictures costs the same for the last one as for the first, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from otil_exp.pipeline import Generated, RankPipeline, StepTrace
+from otil_exp.prompts import Prompt
+from otil_exp.run import generation
+from otil_exp.run.attempts import with_new_attempt
+from otil_exp.run.generation import generate
+from otil_exp.run_folder.folder import RunFolder
+from otil_exp.schedule import Step
+from otil_exp.topology import RankContext, single_rank
+from otil_exp.tracking.tracker import NoTracker
+from otil_exp.traffic import Traffic
+
+STEPS = 4
+
+
+@dataclass
+class Painter:
+    """A pipeline of one rank that paints noise of 8 x 8 pixels, in no time; of prompt `dies_at` it dies."""
+
+    dies_at: int | None = None
+    painted: list[int] = field(default_factory=list)
+    ranks: RankContext = field(default_factory=lambda: single_rank(torch.device("cpu")))
+    steps: list[int] = field(default_factory=lambda: list(range(STEPS)))
+    decodes: bool = True
+    config: Any = field(default_factory=lambda: SimpleNamespace(metrics=None))
+
+    def __call__(self, prompt: str, seed: int, **options: Any) -> Generated:
+        if seed == self.dies_at:
+            raise KeyboardInterrupt
+        self.painted.append(seed)
+        image = np.random.default_rng(seed).random((8, 8, 3), dtype=np.float32)
+        traces = [StepTrace(Step(i, "steady", False, i), 1.5, Traffic(2, 10)) for i in self.steps]
+        return Generated(latents=torch.zeros(1), image=image, steps=traces)
+
+
+@pytest.fixture(autouse=True)
+def _no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "score_run", lambda *arguments: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # five thousand of them take a minute
+
+
+def attempt(folder: RunFolder, prompts: int, dies_at: int | None = None) -> list[int]:
+    """Begin, make what is missing, and say which pictures were painted."""
+    painter = Painter(dies_at=dies_at)
+    listed = [Prompt(index=i, text="a", seed=i) for i in range(prompts)]
+    folder.update_record(
+        status="running",
+        prompts=[{"index": i, "text": "a", "seed": i} for i in range(prompts)],
+        attempts=with_new_attempt(folder.record, {"host": "here"}),
+    )
+    try:
+        generate(cast(RankPipeline, painter), listed, folder, NoTracker())
+        folder.finish()
+    except KeyboardInterrupt:
+        pass
+    return painter.painted
+
+
+def counted(work: Callable[[], object]) -> tuple[int, int]:
+    """Bytes that this process read and wrote meanwhile, as the kernel counts them."""
+
+    def now() -> tuple[int, int]:
+        lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        return int(lines["rchar"]), int(lines["wchar"])
+
+    before = now()
+    work()
+    after = now()
+    return after[0] - before[0], after[1] - before[1]
+
+
+def test_ten_times_the_pictures_cost_ten_times_the_bytes(tmp_path: Path) -> None:
+    """5,000 against 500: were steps.csv written whole after every picture, it would be a hundred times."""
+    few = counted(lambda: attempt(RunFolder(tmp_path / "few"), 500))
+    many = counted(lambda: attempt(RunFolder(tmp_path / "many"), 5000))
+    assert len(RunFolder(tmp_path / "many").read_steps()) == 5000 * STEPS
+    for read_or_written in (0, 1):
+        assert many[read_or_written] < 12 * few[read_or_written] + 100_000
+    again = counted(lambda: attempt(RunFolder(tmp_path / "many"), 5000))
+    assert again < many  # what is there is looked at once, and steps.csv written once
+
+
+def test_an_interrupted_run_makes_what_is_missing_cut_or_without_its_steps(tmp_path: Path) -> None:
+    whole, folder = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    attempt(whole, 6)
+    assert attempt(folder, 6, dies_at=4) == [0, 1, 2, 3]
+    path = folder.image_path(1)
+    path.write_bytes(path.read_bytes()[:40])  # cut
+    lines = (folder.path / "steps.csv").read_text().splitlines(keepends=True)
+    (folder.path / "steps.csv").write_text("".join(lines[:-1]) + "0,3,3,ste")  # a row of the last picture is half
+    assert attempt(folder, 6) == [1, 3, 4, 5]
+    assert sorted(folder.read_steps(), key=lambda row: (row.prompt, row.step)) == whole.read_steps()
+    assert [one["prompts"] for one in folder.record["attempts"]] == [[0, 2], [1, 3, 4, 5]]
+    for prompt in range(6):
+        assert folder.image_path(prompt).read_bytes() == whole.image_path(prompt).read_bytes()
