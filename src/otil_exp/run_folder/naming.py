@@ -8,7 +8,7 @@ from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.signature import IGNORED
-from otil_exp.run_folder.snapshot import Snapshot
+from otil_exp.run_folder.whole import BrokenFolderError
 
 NAMED = ("topology", "k", "refresh", "preset.name")
 """Parts of a config that a name has its own words for."""
@@ -19,8 +19,11 @@ RESOLVED = ("prompts", "seed")
 
 def said_by(folder: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the record and the config say, or are going to say; empty where they do not, or are not whole."""
-    whole = folder if isinstance(folder, Snapshot) else Snapshot(folder)
-    record, config = whole.known, whole.config or whole.planned.get("config", {})
+    try:
+        record, config = folder.known, folder.config if (folder.path / "config.yaml").exists() else {}
+    except BrokenFolderError:
+        return {}, {}
+    config = config or folder.planned.get("config", {})
     if not record and "preset" in config:  # a run that never began
         record = {"method": config["preset"].get("name")}
     return record, config
@@ -62,6 +65,14 @@ def names(folders: Sequence[RunFolder]) -> list[str]:
         name if found.count(name) == 1 else f"{name} ({folder.path.name})"
         for folder, name in zip(folders, found, strict=True)
     ]
+
+
+def names_in_grid(folders: Sequence[RunFolder]) -> list[str]:
+    """Names of cells of one grid that differ from each other's, and from those of runs that have begun beside them."""
+    known = {folder.path for folder in folders}
+    grids = dict.fromkeys(folder.path.parent for folder in folders)
+    begun = [path.parent for grid in grids for path in sorted(grid.glob("*/record.json"))]
+    return names([*folders, *(RunFolder(path) for path in begun if path not in known)])[: len(folders)]
 
 
 def _as_typed(key: str, value: Any) -> str:
