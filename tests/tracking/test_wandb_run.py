@@ -69,7 +69,7 @@ def test_a_run_is_logged_under_documented_keys_alone(tmp_path: Path) -> None:
     assert (logged.run["run_group"], logged.run["display_name"]) == ("t", "balanced 2gpu_nosplit")
     assert logged.exit_code == 0
     assert logged.config["facts"]["topology"]["seams"] == ["row 128"]
-    assert logged.config["preset"]["sync_mode"] == "no_sync"
+    assert logged.config["preset"]["noise_gather"] is True
     assert logged.config["engine_runs_as"] == "eager"
 
 

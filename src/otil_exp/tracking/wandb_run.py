@@ -121,7 +121,8 @@ def log_scores(
     """Log what metrics.json says, and every prompt with its scores and its picture, the first `pictures` of them."""
     metrics, prompts = folder.metrics, folder.record["prompts"]
     columns, table = per_prompt(prompts, metrics)
-    shown = [picture_of(folder, prompt["index"]) if i < pictures else None for i, prompt in enumerate(prompts)]
+    there = [i < pictures and folder.image_path(prompt["index"]).exists() for i, prompt in enumerate(prompts)]
+    shown = [picture_of(folder, prompt["index"]) if made else None for prompt, made in zip(prompts, there, strict=True)]
     rows = [
         [*redacted(row, secrets), None if picture is None else wandb.Image(picture)]
         for row, picture in zip(table, shown, strict=True)
