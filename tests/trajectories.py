@@ -51,7 +51,9 @@ TENSOR = TensorConfig(name="tensor")
 UNGATHERED = SilentLayersConfig(name="guide", noise_gather=False, transmit=SelectionConfig(block_size=2))
 """Its blocks of the latent play no part in a prediction."""
 
-ARCHITECTURES["tiny"] = lambda: Architecture(unet={"block_out_channels": (16, 32, 32), "norm_num_groups": 4})
+ARCHITECTURES["tiny"] = lambda _: Architecture(
+    unet={"block_out_channels": (16, 32, 32), "norm_num_groups": 4}, vae={"block_out_channels": (8, 8, 16, 16)}
+)
 
 
 def layers_in(mode: str) -> MethodConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from diffusers import UNet2DConditionModel
 
 from otil_exp.topology import RankContext
 from otil_exp.upstream.distri_config import RankConfig
@@ -21,20 +22,26 @@ MODELS = {"patch": DistriUNetPP, "tensor": DistriUNetTP, "naive_patch": NaivePat
 
 @torch.no_grad()
 def upstream_picture(
-    ranks: RankContext, *, first: int = 0, split_scheme: str = "row", **settings: Any
+    ranks: RankContext,
+    *,
+    unet: UNet2DConditionModel | None = None,
+    inputs: dict[str, Any] | None = None,
+    first: int = 0,
+    split_scheme: str = "row",
+    **settings: Any,
 ) -> list[torch.Tensor]:
     """What upstream's own forward predicts at each step from `first` on; settings are RankConfig's.
-    split_scheme: of naive_patch.
+    split_scheme: of naive_patch. unet, inputs: other than the tiny SDXL's.
 
     Only the two patches without which nothing runs on diffusers 0.42 are applied. Seven tensors a collective, so that
     the race at the start of the queue (patches/comm_queue.py) is not met.
     """
-    inputs = tiny_inputs()
+    inputs = inputs or tiny_inputs()
     defaults = {"mode": "full_sync", "warmup_steps": WARMUP, "height": 128, "width": 128}
     config = RankConfig(ranks, guidance=True, comm_checkpoint=7, **defaults | settings)
     config.split_scheme = split_scheme
     with applied("peft_flag", "conv_shortcut"):
-        model = MODELS[config.parallelism](tiny_unet(), config)
+        model = MODELS[config.parallelism](unet or tiny_unet(), config)
         manager = PatchParallelismCommManager(config)
         model.set_comm_manager(manager)
         for _ in range(2):  # the first call registers the layers' tensors (pipelines.py:128-143)

@@ -8,10 +8,11 @@ of methods (`preset.`) lie in its room of `otil_exp.methods`; rules that tie sev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 
 from otil_exp.choices import DeviceKind, Dtype, Engine, GroupNormKind, Mode, PromptSource, Scheduler, TrackerKind
 
@@ -154,6 +155,9 @@ class MetricsConfig:
     perceptual: str | None = None
     """Perceptual distance to the reference picture: lpips_alex (LPIPS), effnet_lite0_5stage (ships), or null."""
 
+    paired: list[str] = field(default_factory=list)
+    """Further scores against the reference picture, by name: psnr, ssim, lpips_alex, effnet_lite0_5stage."""
+
     seams: bool = False
     """Seam statistics at the boundaries of the slices, alone and against the reference picture."""
 
@@ -271,8 +275,20 @@ class ExperimentConfig:
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:
-    """Nested plain dict of a config: enums as their names, nothing unresolved."""
+    """Nested plain dict of a config: enums as their names."""
+    plain = _plain(config)
+    assert isinstance(plain, dict)
+    return plain
 
-    container = OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+
+def _plain(value: Any) -> Any:
+    # By hand: OmegaConf takes fifty times as long for the same, and a grid has a thousand cells.
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

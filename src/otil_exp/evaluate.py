@@ -6,10 +6,13 @@ import argparse
 import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -17,10 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import Progress
 
-from otil_exp.cells.rules import check_metrics
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig
-from otil_exp.metrics.picture import check_weights
+from otil_exp.metrics.checks import check_ground_truth, check_metrics, check_weights
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
@@ -44,16 +46,21 @@ def main(argv: list[str] | None = None) -> int:
         "otil-exp-evaluate", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("arguments", nargs="+", metavar="FOLDER | metrics[.key]=value", help="runs or grids; settings")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs scored at a time (default: cores)")
+    parser.add_argument("--jobs", type=int, help="runs scored at a time (default: cores, or 2 a GPU)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: GPUs if there are any"
+    )
     parsed = parser.parse_args(argv)
     console, errors = as_typed(), as_typed(stderr=True)
     try:
+        devices = devices_of(parsed.device)
         settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
         folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
     except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
         errors.print(str(error))
         return 1
-    failures = score_all(folders, settings, max(1, parsed.jobs), console)
+    jobs = parsed.jobs or (2 * len(devices) if devices[0] != "cpu" else os.cpu_count() or 1)
+    failures = score_all(folders, settings, max(1, jobs), devices, console)
     console.print(summary(folders), soft_wrap=False)
     for failure in failures:
         errors.print(failure)
@@ -74,7 +81,16 @@ def metrics_of(overrides: list[str]) -> MetricsConfig:
     assert isinstance(config, ExperimentConfig)
     check_metrics(config.metrics)
     check_weights(config.metrics)
+    check_ground_truth(config.metrics)
     return config.metrics
+
+
+def devices_of(wanted: str) -> list[str]:
+    """Devices to score on: the GPUs of this machine, or the CPU. Raises ValueError for cuda where there is none."""
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if wanted != "cpu" else []
+    if wanted == "cuda" and not gpus:
+        raise ValueError("--device=cuda: there is no GPU here; use --device=cpu, or leave it out")
+    return gpus or ["cpu"]
 
 
 def run_folders(paths: list[Path]) -> list[RunFolder]:
@@ -94,28 +110,38 @@ def run_folders(paths: list[Path]) -> list[RunFolder]:
     return [RunFolder(folder.path) for folder in sorted(found, key=lambda folder: not folder.is_reference)]
 
 
-def score_all(folders: list[RunFolder], settings: MetricsConfig, jobs: int, console: Console) -> list[str]:
-    """Score runs in processes of their own, several at a time; the failures, one line each."""
-    failures = []
+def score_all(
+    folders: list[RunFolder], settings: MetricsConfig, jobs: int, devices: Sequence[str], console: Console
+) -> list[str]:
+    """Score runs in processes of their own, several at a time, over the devices in turn; failures, one line each.
+
+    With a folder of ground truth the first run is scored alone: its features are then there for the others.
+    """
+    failures: list[str] = []
+    first = 1 if settings.ground_truth not in (None, "renders") else 0
     with (
         ProcessPoolExecutor(min(jobs, len(folders)), mp_context=multiprocessing.get_context("spawn")) as pool,
         Progress(console=console, transient=True) as progress,
     ):
         task = progress.add_task("runs", total=len(folders))
-        futures: dict[Future[None], RunFolder] = {pool.submit(_score, f.path, settings): f for f in folders}
-        for future in as_completed(futures):
-            error = future.exception()
-            if error is not None:
-                named = isinstance(error, BrokenFolderError | BusyError)
-                failures.append(str(error) if named else f"{futures[future].path}: {type(error).__name__}: {error}")
-            progress.advance(task)
+        for part in (folders[:first], folders[first:]):
+            futures: dict[Future[None], RunFolder] = {
+                pool.submit(_score, folder.path, settings, device): folder
+                for folder, device in zip(part, cycle(devices), strict=False)
+            }
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None:
+                    named = isinstance(error, BrokenFolderError | BusyError)
+                    failures.append(str(error) if named else f"{futures[future].path}: {type(error).__name__}: {error}")
+                progress.advance(task)
     return failures
 
 
-def _score(path: Path, settings: MetricsConfig) -> None:
+def _score(path: Path, settings: MetricsConfig, device: str) -> None:
     folder = RunFolder(path)
     with folder.locked():
-        score_run(folder, settings, Share.all(), references=_references())
+        score_run(folder, settings, Share.all(), device, references=_references())
         rescored(folder)
 
 

@@ -156,7 +156,7 @@ def test_a_setting_that_a_method_cannot_do_without_is_not_null(typed: Typed, pre
 
 
 def test_a_preset_that_stands_on_no_family_is_told_how_to() -> None:
-    with pytest.raises(ValueError, match=r"preset=mine stands on no family .* family/ROOM@_here_.* silent_layers"):
+    with pytest.raises(ValueError, match=r"preset=mine stands on no family .*family/ROOM@_here_.* silent_layers"):
         room_of(MethodConfig(name="mine"))
 
 

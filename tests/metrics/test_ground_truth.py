@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from otil_exp.metrics.frechet import frechet_distance
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
 from otil_exp.shapes.scenes import parse, render
 
@@ -59,7 +61,7 @@ def test_grey_and_transparent_pictures_become_rgb(folder: Path, tmp_path: Path) 
     other = tmp_path / "other"
     other.mkdir()
     save(other / "clear.png", np.full((8, 6, 4), 51, dtype=np.uint8))
-    assert FolderPictures(other, height=8, width=6)[0] == pytest.approx(0.2)
+    assert FolderPictures(other, height=8, width=6)[0] == pytest.approx(214 / 255)  # 0.2 * 51 + 0.8 * 255 = 214.2
 
 
 def test_a_photo_that_lies_on_its_side_is_turned_upright(tmp_path: Path) -> None:
@@ -86,6 +88,127 @@ def test_a_folder_without_pictures_and_a_broken_picture_are_named(tmp_path: Path
     (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:4000])
     with pytest.raises(ValueError, match=r"cut\.png is broken"):
         FolderPictures(tmp_path, 8, 8)[0]
+
+
+RAMP = np.linspace(0, 1, 48).reshape(8, 6)
+"""Every file below shows this, black to white."""
+
+
+def as_files(folder: Path) -> dict[str, Path]:
+    """The ramp in forms that other programs leave."""
+    sixteen = (RAMP * 65535).round().astype(np.uint16)
+    save(folder / "16.png", sixteen)
+    save(folder / "16.tif", sixteen)
+    save(folder / "float.tif", RAMP.astype(np.float32))
+    Image.fromarray((RAMP * 255).round().astype(np.uint8)).convert("P").save(folder / "palette.gif")
+    Image.fromarray((RAMP * 255).round().astype(np.uint8)).convert("CMYK").save(folder / "cmyk.tif")
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["16.png", "16.tif", "float.tif", "palette.gif", "cmyk.tif"])
+def test_every_form_of_a_picture_shows_what_a_viewer_shows(tmp_path: Path, name: str) -> None:
+    as_files(tmp_path)
+    for other in tmp_path.iterdir():
+        if other.name != name:
+            other.unlink()
+    picture = FolderPictures(tmp_path, height=8, width=6)[0]
+    wanted = np.broadcast_to((RAMP * 255).round() / 255, (3, 8, 6))
+    assert picture.numpy() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_sixteen_bit_grey_is_at_no_distance_from_the_same_in_eight(tmp_path: Path) -> None:
+    random, sets = np.random.default_rng(0), []
+    levels = random.integers(0, 256, (4, 8, 6))
+    for name, grey in (("eight", levels.astype(np.uint8)), ("sixteen", (levels * 257).astype(np.uint16))):
+        (tmp_path / name).mkdir()
+        for index, values in enumerate(grey):
+            save(tmp_path / name / f"{index}.png", values)
+        pictures = FolderPictures(tmp_path / name, height=8, width=6)
+        sets.append(np.stack([picture.numpy().ravel() for picture in pictures]).astype(np.float64))
+    assert frechet_distance(*sets) == 0
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB"])
+def test_what_is_transparent_is_white_whatever_colour_is_hidden_there(tmp_path: Path, mode: str) -> None:
+    """Left half hidden, right half black."""
+    black = np.zeros((8, 6, 4), np.uint8)
+    black[..., 3] = 255
+    if mode == "RGBA":
+        black[:, :3] = (200, 30, 90, 0)
+        Image.fromarray(black).save(tmp_path / "a.png")
+    elif mode == "LA":
+        black[:, :3] = (90, 90, 90, 0)
+        Image.fromarray(black).convert("LA").save(tmp_path / "a.png")
+    else:
+        black[:, :3, 0] = 77
+        colours = Image.fromarray(black).convert("RGB")
+        if mode == "P":
+            colours = Image.fromarray((black[..., 0] > 0).astype(np.uint8)).convert("P")
+            colours.putpalette([0, 0, 0, 77, 0, 0])
+        colours.save(tmp_path / "a.png", transparency=1 if mode == "P" else (77, 0, 0))
+    picture = FolderPictures(tmp_path, height=8, width=6)[0]
+    assert (picture[..., :3] == 1).all()
+    assert (picture[..., 3:] == 0).all()
+
+
+def test_what_macos_leaves_beside_pictures_is_passed_over(folder: Path) -> None:
+    (folder / "._a.PNG").write_bytes(b"\x00\x05\x16\x07")
+    (folder / ".hidden.png").write_text("no picture")
+    pictures = FolderPictures(folder, height=8, width=6)
+    assert [path.name for path in pictures.paths] == ["a.PNG", "b.png", "c.bmp"]
+    pictures.check()
+
+
+def test_a_picture_of_too_many_pixels_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)  # a.PNG has 48, b.png 192
+    pictures = FolderPictures(folder, height=8, width=6)
+    for look in (pictures.check, lambda: pictures[1]):
+        with pytest.raises(ValueError, match=r"b\.png has too many pixels .*: make it smaller"):
+            look()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # from 100 to 200 Pillow warns only
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pictures[1].shape == (3, 8, 6)
+
+
+def test_values_whose_white_nobody_knows_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "integers.tif", np.full((8, 6), 70000, np.int32))
+    with pytest.raises(ValueError, match=r"integers\.tif holds 32-bit integers"):
+        FolderPictures(tmp_path, 8, 6)[0]
+    (tmp_path / "integers.tif").unlink()
+    save(tmp_path / "floats.tif", np.full((8, 6), 255, np.float32))
+    with pytest.raises(ValueError, match=r"floats\.tif has values from 255 to 255, and white is 1"):
+        FolderPictures(tmp_path, 8, 6)[0]
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "bmp", "gif", "webp", "ppm"])
+def test_a_file_that_is_cut_anywhere_is_named_and_never_a_raw_error(tmp_path: Path, suffix: str) -> None:
+    whole = tmp_path / f"a.{suffix}"
+    save(whole, np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    content = whole.read_bytes()
+    pictures = FolderPictures(tmp_path, 64, 64)
+    for part in (0, 3, 20, 60, len(content) // 2):
+        whole.write_bytes(content[:part])
+        said = None
+        try:
+            assert pictures[0].shape == (3, 64, 64)  # formats without a length show what there is
+        except ValueError as error:
+            said = str(error)
+        assert said is None or f"a.{suffix} is" in said
+
+
+def test_which_pictures_these_are_is_told_by_names_and_sizes(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pictures = FolderPictures(folder, height=8, width=6)
+    assert (pictures.identity["path"], pictures.identity["count"]) == (str(folder), 3)
+    elsewhere = tmp_path_factory.mktemp("copy")
+    for path in pictures.paths:
+        (elsewhere / path.name).write_bytes(path.read_bytes())
+    copy = FolderPictures(elsewhere, height=8, width=6)
+    assert copy.identity["digest"] == pictures.identity["digest"]
+    (elsewhere / "d.bmp").write_bytes((elsewhere / "c.bmp").read_bytes())
+    assert FolderPictures(elsewhere, height=8, width=6).identity["digest"] != pictures.identity["digest"]
 
 
 CAPTIONS = ["a large red circle on the left of a sky gradient", "a blue star", "a blue star"]

@@ -8,10 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from otil_exp.metrics.seam import PAIRED_UNITS, UNITS, Boundaries, boundaries, seam_metrics
+from otil_exp.metrics.registry import SEAMS_ALONE, SEAMS_PAIRED
+from otil_exp.metrics.seam import Boundaries, boundaries, seam_metrics
 from otil_exp.metrics.seam.measure import Distances
 
 MIDDLE = Boundaries(rows=(64,))
+ALONE = [metric.name for metric in SEAMS_ALONE if metric.key.startswith("seam/")]
+PAIRED = [metric.name for metric in SEAMS_PAIRED]
 
 
 def noise(height: int = 128, width: int = 96, seed: int = 0) -> np.ndarray:
@@ -61,20 +64,22 @@ def test_a_picture_that_is_its_reference_has_no_seam_whatever_is_in_it() -> None
     paired = {name: values[0] for name, values in found.items() if name.startswith("ref/")}
     assert {name for name, value in paired.items() if value != 0} == {"ref/psnr_near", "ref/psnr_far"}
     assert paired["ref/psnr_near"] == paired["ref/psnr_far"] == 100
-    assert all(found[f"seam/{name}"] == found[f"reference/{name}"] for name in UNITS)
+    assert all(found[f"seam/{name}"] == found[f"reference/{name}"] for name in ALONE)
 
 
 def test_the_references_own_values_are_those_it_has_alone() -> None:
     picture, reference = noise(seed=1), noise(seed=2)
     alone, beside = seam_metrics(reference, MIDDLE), seam_metrics(picture, MIDDLE, reference)
-    assert {name: beside[f"reference/{name}"] for name in UNITS} == {name: alone[f"seam/{name}"] for name in UNITS}
+    assert {name: beside[f"reference/{name}"] for name in ALONE} == {name: alone[f"seam/{name}"] for name in ALONE}
 
 
 def test_names_and_one_value_a_boundary_ready_for_json() -> None:
     both = Boundaries(rows=tuple(boundaries(128, 4)))
     both = Boundaries(rows=both.rows, columns=(48,))
     found = seam_metrics(noise(), both, noise(seed=1))
-    expected = [f"seam/{n}" for n in UNITS] + [f"ref/{n}" for n in PAIRED_UNITS] + [f"reference/{n}" for n in UNITS]
+    # Slices of 32 rows leave 4 rows whose windows of 16 a side reach no seam: too few for a z of the gain.
+    paired = [name for name in PAIRED if name != "gain_z"]
+    expected = [f"seam/{n}" for n in ALONE] + [f"ref/{n}" for n in paired] + [f"reference/{n}" for n in ALONE]
     assert list(found) == expected
     assert {len(values) for values in found.values()} == {len(both.labels)} == {4}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -149,3 +154,38 @@ def test_what_is_no_picture_is_refused() -> None:
         seam_metrics(np.zeros((64, 64, 3), np.uint8), Boundaries(rows=(32,)))
     with pytest.raises(ValueError, match="same size"):
         seam_metrics(noise(64), Boundaries(rows=(32,)), noise(128))
+
+
+def most_detailed_at_the_seam(fault: float) -> tuple[np.ndarray, np.ndarray]:
+    """Noise of 1 to 20 levels, rising and falling every 64 of 256 rows, highest at row 128; a method errs by a tenth.
+
+    fault: levels of noise that it adds in the 8 rows on either side of the boundary at row 128.
+    """
+    rng = np.random.default_rng(0)
+    detail = 20 ** (0.5 + 0.5 * np.cos(2 * np.pi * np.arange(256) / 64))[:, None, None]
+    reference = 128 + detail * rng.normal(size=(256, 96, 3))
+    picture = reference + 0.1 * detail * rng.normal(size=reference.shape)
+    picture[120:136] += fault * rng.normal(size=(16, 96, 3))
+    return picture / 255, reference / 255
+
+
+def test_detail_at_the_seam_raises_the_energy_ratio_and_not_its_z() -> None:
+    """Mean energy of the rows with detail is far above the rest: 4 dB and more, as if there were a fault."""
+    seam = Boundaries(rows=(128,))
+    without, with_one = (most_detailed_at_the_seam(fault) for fault in (0, 60))
+    quiet, faulty = (seam_metrics(picture, seam, reference) for picture, reference in (without, with_one))
+    assert quiet["ref/ser_db"][0] > 4
+    assert quiet["ref/ser_z"][0] < 2
+    assert faulty["ref/ser_z"][0] > 3
+
+
+def test_a_change_of_contrast_is_told_from_a_picture_that_varies_in_contrast() -> None:
+    """Half the contrast below the boundary of an even picture stands out; without it nothing does."""
+    reference = np.random.default_rng(0).normal(128, 10, (256, 96, 3))
+    picture = reference + np.random.default_rng(1).normal(0, 1, reference.shape)
+    same, boundaries = picture.copy(), Boundaries(rows=(128,))
+    picture[128:] = 128 + 0.5 * (picture[128:] - 128)
+    changed = seam_metrics(picture / 255, boundaries, reference / 255)
+    assert changed["ref/gain_db"][0] == pytest.approx(20 * math.log10(0.5), abs=0.1)
+    assert changed["ref/gain_z"][0] > 5
+    assert abs(seam_metrics(same / 255, boundaries, reference / 255)["ref/gain_z"][0]) < 2

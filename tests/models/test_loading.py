@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,9 @@ def test_the_unet_is_loaded_in_the_variant_asked_for(tmp_path: Path) -> None:
         ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, torch.device("cpu")
     )
     whole.to(torch.float16).save_pretrained(tmp_path, variant="fp16")
-    model = ModelConfig(name="sdxl", source=str(tmp_path), variant="fp16", dtype=Dtype.float16)
+    model = ModelConfig(name="mine", architecture="shapes", source=str(tmp_path), variant="fp16", dtype=Dtype.float16)
     assert load_pipeline(model, Scheduler.ddim, torch.device("cpu")).unet.dtype == torch.float16
     with pytest.raises(FileNotFoundError):
-        load_pipeline(ModelConfig(name="sdxl", source=str(tmp_path)), Scheduler.ddim, torch.device("cpu"))
+        load_pipeline(replace(model, variant=None), Scheduler.ddim, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"channels \(64, 128, 128\).* not model.architecture=sdxl"):
+        load_pipeline(replace(model, architecture="sdxl"), Scheduler.ddim, torch.device("cpu"))

@@ -146,6 +146,7 @@ def test_a_closed_unet_has_dropped_its_graphs_and_cannot_be_called(inputs):
     gc.collect()
     assert engine() is None
     unet.close()
-    unet.begin(schedule(2, 1))
+    with pytest.raises(AssertionError, match="closed"):
+        unet.begin(schedule(2, 1))
     with pytest.raises(AssertionError, match="closed"):
         call(unet, inputs, 981.0)

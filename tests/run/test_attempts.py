@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from otil_exp.run.attempts import begin_pictures, end_pictures, machines, with_last_ended, with_new_attempt
-from otil_exp.run.cost import cost_metrics, timed_rows
+from otil_exp.run.attempts import begin_pictures, end_pictures, with_last_ended, with_new_attempt
+from otil_exp.run.cost import cost_metrics
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.timing import machines, timed_rows
 
 H200: dict[str, Any] = {"host": "node1", "gpus": ["H200"], "git_commit": "a"}
 L40S: dict[str, Any] = {"host": "node2", "gpus": ["L40S"], "git_commit": "a"}

@@ -28,6 +28,7 @@ def test_cost_counts_steps_after_warm_up_and_forgets_the_first_picture() -> None
         "traffic/bytes_sent_per_step": 100.5,
         "traffic/bytes_sent_per_step_all": 2050.25,
         "traffic/collectives_per_step": 3,
+        "traffic/collectives_per_step_all": 2,
     }
 
 
@@ -47,3 +48,14 @@ def test_a_run_that_is_all_warm_up_has_no_step_after_it() -> None:
     metrics = cost_metrics([row(0, 0, 0, "warmup", 5, 100, 1)], warm=True)
     assert (metrics["latency/step_ms"]["value"], metrics["latency/step_ms"]["n"]) == (None, 0)
     assert metrics["latency/step_ms_all"]["value"] == 5
+
+
+def test_times_have_their_spread_beside_the_mean() -> None:
+    """0, 1, .. 100 ms: the median is 50, 5 % of the steps are below 5 and above 95."""
+    rows = [row(0, 0, i, "steady", i, 0, 0) for i in range(101)]
+    entry = cost_metrics(rows, warm=True)["latency/step_ms"]
+    assert (entry["value"], entry["median"], entry["p5"], entry["p95"], entry["n"]) == (50, 50, 5, 95, 101)
+
+
+def test_a_run_without_steps_after_the_warm_up_says_so() -> None:
+    assert "warm-up" in cost_metrics([row(0, 0, 0, "warmup", 5, 100, 1)], warm=True)["latency/step_ms"]["missing"]

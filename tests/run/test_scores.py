@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import pytest
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
+from otil_exp.metrics import ground_truth
 from otil_exp.run.scores import Share, is_scored, score_run
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.reference import find_reference
+from otil_exp.run_folder.reference import References, find_reference
 from otil_exp.run_folder.steps import StepRow
 
 SIDE = 64
@@ -65,21 +69,45 @@ def run_folder(
     return folder
 
 
-def score(folder: RunFolder, settings: MetricsConfig, world_size: int = 1) -> dict[str, Any]:
-    """Score as `world_size` ranks would, one after the other: rank 0 last, with everyone's results."""
-    handed: dict[int, list[Any]] = {}
+def score(
+    folder: RunFolder, settings: MetricsConfig, world_size: int = 1, before: Callable[[int], None] = lambda rank: None
+) -> dict[str, Any]:
+    """Score as `world_size` ranks would, each in a thread of its own that waits for the others where ranks do."""
+    meet, values = threading.Barrier(world_size), [None] * world_size
 
-    def hand_in(rank: int) -> Callable[[Any], list[Any]]:
+    def swap(rank: int, value: Any) -> list[Any]:
+        values[rank] = value
+        meet.wait(timeout=60)
+        found = list(values)
+        meet.wait(timeout=60)
+        return found
+
+    def run(rank: int) -> None:
         def gather(value: Any) -> list[Any]:
-            handed.setdefault(rank, []).append(value)
-            turn = len(handed[rank]) - 1
-            return [handed[other][turn] for other in range(world_size)] if rank == 0 else []
+            found = swap(rank, value)
+            return found if rank == 0 else []
 
-        return gather
+        def agree(make: Callable[[], Any]) -> Any:
+            return swap(rank, make() if rank == 0 else None)[0]
 
-    for rank in reversed(range(world_size)):
-        score_run(folder, settings, Share(rank, world_size, hand_in(rank)))
+        before(rank)
+        try:
+            score_run(folder, settings, Share(rank, world_size, gather, agree))
+        except BaseException:
+            meet.abort()
+            raise
+
+    with ThreadPoolExecutor(world_size) as pool:
+        list(pool.map(run, range(world_size)))
     return folder.metrics
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Features of ground truth are kept in a folder of this test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
 
 
 def test_a_run_is_compared_with_the_reference_beside_it(tmp_path: Path) -> None:
@@ -162,3 +190,129 @@ def test_scores_are_asked_for_again_when_the_reference_or_the_metrics_change(tmp
     assert not is_scored(folder, psnr)
     score(folder, psnr)
     assert is_scored(folder, psnr)
+
+
+def test_scores_leave_with_what_they_were_made_against(tmp_path: Path) -> None:
+    """Without its reference a run keeps no score against it, asked for again or not; its own ones stay."""
+    reference = run_folder(tmp_path / "ref", "reference", noise)
+    folder = run_folder(tmp_path / "run", "otil", lambda i: noise(10 + i))
+    before = score(folder, ALL)
+    assert before["ref/step_levels"]["value"] > 0
+    shutil.rmtree(reference.path)
+    after = score(folder, MetricsConfig(text_image="shapes_text_image"))
+    assert [key for key in before if key.startswith(("ref/", "reference/")) or key.endswith("/orig")]
+    assert not [key for key in after if key.startswith(("ref/", "reference/")) or key.endswith("/orig")]
+    assert after["seam/step_levels"] == before["seam/step_levels"]
+    asked = score(folder, ALL)
+    assert {key for key, entry in asked.items() if key.startswith(("ref/", "reference/")) and entry["value"] is None}
+    assert not [key for key, entry in asked.items() if key.startswith("ref/") and entry["value"] is not None]
+
+
+def test_scores_of_another_reference_leave_too(tmp_path: Path) -> None:
+    reference = run_folder(tmp_path / "ref", "reference", noise)
+    folder = run_folder(tmp_path / "run", "otil", lambda i: noise(10 + i))
+    score(folder, MetricsConfig(psnr=True, ssim=True))
+    assert {"ref/psnr", "ref/ssim"} <= set(score(folder, MetricsConfig(psnr=True)))  # the same one: still true
+    reference.update_record(ended="later")  # made again
+    assert "ref/ssim" not in score(folder, MetricsConfig(psnr=True))
+
+
+def pictures_in(folder: Path, number: int, seed: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    for index in range(number):
+        noise(seed + index).save(folder / f"{index}.png")
+    return folder
+
+
+def test_scores_against_another_ground_truth_leave_and_say_which_it_was(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", "otil", noise)
+    truth = pictures_in(tmp_path / "truth", 3, seed=50)
+    settings = MetricsConfig(extractors=["shapes_classifier"], ground_truth=str(truth))
+    entry = score(folder, settings)["frechet_shapes/gt"]
+    assert entry["ground_truth"]["path"] == str(truth)
+    assert (entry["ground_truth"]["count"], len(entry["ground_truth"]["digest"])) == (3, 12)
+    assert is_scored(folder, settings)
+    noise(99).save(truth / "3.png")
+    assert not is_scored(folder, settings)
+    more = score(folder, settings)["frechet_shapes/gt"]
+    assert more["ground_truth"]["digest"] != entry["ground_truth"]["digest"]
+    assert more["n_reference"] == 4
+    left = score(folder, MetricsConfig(extractors=["shapes_classifier"]))
+    assert not [key for key in left if key.endswith("/gt")]
+
+
+def test_a_folder_of_ground_truth_is_read_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four ranks extract it once; the next runs read features, and get the same distance to the last digit."""
+    truth = pictures_in(tmp_path / "truth", 5, seed=50)
+    settings = MetricsConfig(extractors=["shapes_classifier"], ground_truth=str(truth))
+    read: list[str] = []
+    original = ground_truth.read_rgb
+    monkeypatch.setattr(ground_truth, "read_rgb", lambda path: read.append(path.name) or original(path))
+    runs = [run_folder(tmp_path / name, "otil", noise) for name in ("a", "b", "c")]
+    found = [score(runs[0], settings, world_size=4)["kernel_shapes/gt"]]
+    assert sorted(read) == [f"{index}.png" for index in range(5)]
+    found += [
+        score(run, settings, world_size=size)["kernel_shapes/gt"] for run, size in zip(runs[1:], (1, 2), strict=True)
+    ]
+    assert len(read) == 5
+    assert found[0] == found[1] == found[2]
+
+
+def test_kept_features_that_are_cut_or_cannot_be_kept_are_made_again(tmp_path: Path, cache: Path) -> None:
+    truth = pictures_in(tmp_path / "truth", 3, seed=50)
+    settings = MetricsConfig(extractors=["shapes_classifier"], ground_truth=str(truth))
+    folder = run_folder(tmp_path / "run", "otil", noise)
+    first = score(folder, settings)["kernel_shapes/gt"]
+    [kept] = cache.rglob("*.npy")
+    kept.write_bytes(kept.read_bytes()[:200])
+    assert score(folder, settings)["kernel_shapes/gt"] == first
+    shutil.rmtree(cache / "otil_exp")
+    (cache / "otil_exp").write_text("no folder")
+    assert score(folder, settings)["kernel_shapes/gt"] == first
+
+
+def test_rank_0_decides_on_the_reference_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks 1 to 3 still see an older folder, without the reference: all four pictures are compared all the same."""
+    run_folder(tmp_path / "ref", "reference", noise, pictures=4)
+    folder = run_folder(tmp_path / "run", "otil", noise, pictures=4)
+    seen = threading.local()
+    original = References.of
+    monkeypatch.setattr(References, "of", lambda self, run: original(self, run) if seen.rank == 0 else None)
+
+    def note_rank(rank: int) -> None:
+        seen.rank = rank
+
+    entry = score(folder, MetricsConfig(psnr=True), world_size=4, before=note_rank)["ref/psnr"]
+    assert entry["n"] == 4
+
+
+def test_what_fails_while_scores_are_written_is_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, settings = run_folder(tmp_path / "run", "otil", noise), MetricsConfig(text_image="shapes_text_image")
+
+    def full(self: RunFolder, metrics: dict[str, Any], without: Any = ()) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "update_metrics", full)
+        with pytest.raises(OSError, match="no space"):
+            score(folder, settings)
+    assert not is_scored(folder, settings)
+    score(folder, settings)
+    assert is_scored(folder, settings)
+    (folder.path / "metrics.json").unlink()
+    assert not is_scored(folder, settings)
+
+
+def test_a_setting_that_is_new_and_left_alone_makes_no_run_score_again(tmp_path: Path) -> None:
+    folder, settings = run_folder(tmp_path / "run", "otil", noise), MetricsConfig(text_image="shapes_text_image")
+    score(folder, settings)
+    assert "paired" not in folder.record["scored_with"]
+    assert folder.record["scored_with"]["text_image"] == "shapes_text_image"
+
+
+def test_memory_and_spread_of_times_stand_in_metrics_json(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", "otil", noise)
+    assert "GPUs only" in score(folder, MetricsConfig())["memory/peak_mib"]["missing"]
+    folder.update_record(peak_memory_mib=1234.5)
+    entry = score(folder, MetricsConfig())["memory/peak_mib"]
+    assert (entry["value"], entry["unit"], entry["n"]) == (1234.5, "MiB", 1)

@@ -11,8 +11,7 @@ from small_run import begun, rows_of
 
 from otil_exp.method_style import NEUTRAL, style_of
 from otil_exp.methods.geometry import seams_of
-from otil_exp.metrics.perceptual import NAMES
-from otil_exp.metrics.seam import PAIRED_UNITS, UNITS
+from otil_exp.metrics import registry
 from otil_exp.run.cost import cost_metrics
 from otil_exp.tracking.dashboard import main, workspace
 from otil_exp.tracking.facts import run_config
@@ -20,9 +19,7 @@ from otil_exp.tracking.keys import KEYS
 
 METRICS = {
     *cost_metrics(rows_of(0), warm=False),
-    "ref/psnr",
-    *(f"ref/{name}" for name in (*NAMES, *PAIRED_UNITS)),
-    *(f"seam/{name}" for name in UNITS),
+    *(metric.key for metric in (*registry.PAIRED, *registry.SEAMS_PAIRED, *registry.SEAMS_ALONE)),
 }
 """Keys of metrics.json, from the code that writes them."""
 

@@ -83,8 +83,8 @@ def by_hand(mode, pictures, rank):
     """
     affine = [p.view(1, -1, 1, 1).double() for p in (norm().weight, norm().bias)]
     outputs, old = [], None
-    for step, picture in enumerate(pictures):
-        slices = torch.stack(picture.double().chunk(RANKS, dim=2)).reshape(RANKS, 1, GROUPS, -1)
+    for step, whole in enumerate(pictures):
+        slices = torch.stack(whole.double().chunk(RANKS, dim=2)).reshape(RANKS, 1, GROUPS, -1)
         now = torch.stack([slices.mean(-1), slices.square().mean(-1)], dim=1)
         own = now[rank]
         if step == 0 or mode in ("full_sync", "sync_gn"):
@@ -120,8 +120,8 @@ def test_upstreams_fp16_statistics_lose_the_picture(made):
 
 def test_gn_sync_gives_the_groupnorm_of_the_whole_picture_after_warm_up(made):
     for rank, results in enumerate(made):
-        for picture, ours in zip(whole_pictures(), results["gn_sync"], strict=True):
-            expected = norm().double()(picture).chunk(RANKS, dim=2)[rank]
+        for whole, ours in zip(whole_pictures(), results["gn_sync"], strict=True):
+            expected = norm().double()(whole).chunk(RANKS, dim=2)[rank]
             torch.testing.assert_close(ours.double(), expected, rtol=0, atol=1e-5)
 
 

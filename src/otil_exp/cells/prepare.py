@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
-from otil_exp.choices import DeviceKind
+from otil_exp.choices import DeviceKind, Mode
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import is_reference, topology_of
-from otil_exp.metrics.picture import check_weights
+from otil_exp.metrics.checks import check_ground_truth, check_scorable, check_weights
 from otil_exp.models.architecture import check_architecture
 from otil_exp.models.files import check_model
 from otil_exp.prompts import load_prompts
@@ -34,23 +35,33 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
     weights of the model or of metrics that are not here.
     """
-    typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
+    typed = OmegaConf.to_object(OmegaConf.merge(_schema(), composed))
     assert isinstance(typed, ExperimentConfig)
     kind = device_for(typed.device.kind.name, topology_of(typed).world_size)
     config = replace(typed, device=replace(typed.device, kind=DeviceKind[kind]))
     validate(config)
     check_weights(config.metrics)
+    check_ground_truth(config.metrics)
     check_model(config.model)
     check_architecture(config.model)
     prompts = load_prompts(config.prompts, config.seed)
+    if config.mode is Mode.generate:
+        check_scorable(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)
     what = effective(config)
     grid = Path(config.output_dir).expanduser().absolute() / config.name
     make_writable(grid, "output_dir")
-    folder = RunFolder(grid / signature(what, prompts), planned=_planned(config, what))
-    return Cell(composed=to_plain(config), effective=what, prompts=prompts, folder=folder)
+    plain = to_plain(config)
+    folder = RunFolder(grid / signature(what, prompts), planned=_planned(plain, what))
+    return Cell(composed=plain, effective=what, prompts=prompts, folder=folder)
 
 
-def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]:
+@cache
+def _schema() -> DictConfig:
+    """What a config is checked against; made once for all cells of a grid."""
+    return OmegaConf.structured(ExperimentConfig)
+
+
+def _planned(config: dict[str, Any], what: ExperimentConfig) -> dict[str, Any]:
     """What a run folder will say of a cell, for tables in which it never began."""
     topology = topology_of(what)
     return {
@@ -58,7 +69,7 @@ def _planned(config: ExperimentConfig, what: ExperimentConfig) -> dict[str, Any]
         "is_reference": is_reference(what),
         "topology": {"name": topology.name, "world_size": topology.world_size, "split_batch": topology.split_batch},
         "effective": {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period},
-        "config": to_plain(config),
+        "config": config,
         "command": _command(),
     }
 

@@ -9,11 +9,10 @@ from pathlib import PurePath
 from shutil import which
 
 from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, TrackerKind
-from otil_exp.config import ExperimentConfig, MetricsConfig
+from otil_exp.config import ExperimentConfig
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
-from otil_exp.metrics.extractors import LOADERS
-from otil_exp.metrics.perceptual import NAMES as PERCEPTUAL_NAMES
+from otil_exp.metrics.checks import check_metrics
 from otil_exp.models.architecture import architecture_of
 from otil_exp.topology import Topology
 
@@ -146,25 +145,6 @@ def _check_device(config: ExperimentConfig, topology: Topology) -> None:
             (
                 config.device.threads is not None and config.device.threads < 1,
                 f"device.threads={config.device.threads}: use 1 or more, or null to share the cores out",
-            ),
-        ]
-    )
-
-
-def check_metrics(metrics: MetricsConfig) -> None:
-    """Raise ValueError, with what to type, if metrics are asked for that do not exist."""
-    unknown = [name for name in metrics.extractors if name not in LOADERS]
-    _refuse(
-        [
-            (
-                metrics.perceptual is not None and metrics.perceptual not in PERCEPTUAL_NAMES,
-                f"metrics.perceptual={metrics.perceptual}: use {', '.join(PERCEPTUAL_NAMES)} or null",
-            ),
-            (bool(unknown), f"metrics.extractors={metrics.extractors}: use some of {', '.join(LOADERS)}"),
-            (
-                metrics.ground_truth is not None and not metrics.extractors,
-                f"metrics.ground_truth={metrics.ground_truth} without metrics.extractors: nothing would "
-                "compare with it; use metrics.extractors=[inception] or metrics=shapes",
             ),
         ]
     )

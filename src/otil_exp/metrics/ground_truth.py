@@ -6,16 +6,20 @@ index, and memory does not grow with their number.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
+from otil_exp.metrics.any_picture import check_header, read_rgb
 from otil_exp.shapes.scenes import jitter, parse, render
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -41,41 +45,71 @@ class FolderPictures(_Pictures):
     """The pictures of a folder, in the order of their names, each stretched to the run's size (Lanczos).
 
     A picture of another shape is stretched whole rather than cropped, so that nothing of it is left out. Folders
-    inside the folder are not looked into. Raises ValueError for a folder that is not there or holds no pictures.
+    inside the folder are not looked into, and neither are hidden files, such as the ._ ones that macOS leaves beside
+    pictures. Raises ValueError for a folder that is not there or holds no pictures.
     """
 
     def __init__(self, folder: Path | str, height: int, width: int) -> None:
         self.folder = Path(folder).expanduser()
         if not self.folder.is_dir():
             raise ValueError(f"ground truth {folder} is not a folder: use a folder of pictures")
-        self.paths = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in SUFFIXES)
-        if not self.paths:
+        self.files = _listing(self.folder, self.folder.stat().st_mtime_ns)
+        if not self.files:
             raise ValueError(f"ground truth {folder} holds no pictures ({' '.join(SUFFIXES)}): use another folder")
         self.height, self.width = height, width
 
+    @property
+    def paths(self) -> list[Path]:
+        return [self.folder / name for name, _, _ in self.files]
+
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which pictures these are, for entries of metrics.json: path, count, digest of names and sizes in bytes."""
+        named = [(name, size) for name, size, _ in self.files]
+        return {"path": str(self.folder.absolute()), "count": len(self), "digest": digest(named)}
+
+    @property
+    def content(self) -> str:
+        """Digest of names, sizes in bytes, times of change and the size that they are brought to."""
+        return digest([self.files, self.height, self.width])
+
+    def check(self) -> None:
+        """Raise ValueError unless these are 2 pictures or more whose headers, as far as those tell, can be read."""
+        if len(self) < 2:
+            raise ValueError(f"ground truth {self.folder} holds one picture: a distance between sets needs 2 or more")
+        _check_headers(self.folder, self.folder.stat().st_mtime_ns)
 
     def count_resized(self) -> int:
         """How many pictures are not of the run's size as they are; reads the files' headers only."""
-        return sum(self._open(path).size != (self.width, self.height) for path in self.paths)
+        return sum(check_header(path) != (self.width, self.height) for path in self.paths)
 
     def _make(self, index: int) -> Tensor:
-        path = self.paths[index]
-        try:
-            upright = ImageOps.exif_transpose(self._open(path)).convert("RGB")
-        except OSError as error:
-            raise ValueError(f"{path} is broken ({error}): replace it or take it out") from error
-        if upright.size != (self.width, self.height):
-            upright = upright.resize((self.width, self.height), Image.Resampling.LANCZOS)
-        return torch.from_numpy(np.asarray(upright, dtype=np.float32) / 255).permute(2, 0, 1)
+        picture = read_rgb(self.paths[index])
+        if picture.size != (self.width, self.height):
+            picture = picture.resize((self.width, self.height), Image.Resampling.LANCZOS)
+        return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1)
 
-    @staticmethod
-    def _open(path: Path) -> Image.Image:
-        try:
-            return Image.open(path)
-        except UnidentifiedImageError as error:
-            raise ValueError(f"{path} is not a picture, whatever its name says: take it out of the folder") from error
+
+@lru_cache
+def _listing(folder: Path, changed: int) -> tuple[tuple[str, int, int], ...]:
+    """Name, size in bytes and time of change of a folder's pictures; looked at once for all cells of a grid."""
+    found = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    stats = [(path.name, path.stat()) for path in sorted(found)]
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+@lru_cache
+def _check_headers(folder: Path, changed: int) -> None:
+    for name, _, _ in _listing(folder, changed):
+        check_header(folder / name)
+
+
+def digest(content: object) -> str:
+    """12 hex digits over plain values."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 
 class ScenePictures(_Pictures):
@@ -89,11 +123,22 @@ class ScenePictures(_Pictures):
     def __init__(self, captions: Sequence[str], height: int, width: int) -> None:
         if height != width:
             raise ValueError(f"{height}x{width}: scenes are drawn square only, use height={width} here")
+        self.captions = list(captions)
         self.scenes = [jitter(parse(caption), Random(index)) for index, caption in enumerate(captions)]
         self.side = height
 
     def __len__(self) -> int:
         return len(self.scenes)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which pictures these are, for entries of metrics.json: "renders", count, digest of the captions."""
+        return {"path": "renders", "count": len(self), "digest": digest(self.captions)}
+
     def _make(self, index: int) -> Tensor:
         return render([self.scenes[index]], self.side)[0]
+
+
+def ground_truth(source: str, captions: Sequence[str], height: int, width: int) -> FolderPictures | ScenePictures:
+    """What metrics.ground_truth names: renders of the captions, or a folder. Raises ValueError as those do."""
+    return ScenePictures(captions, height, width) if source == "renders" else FolderPictures(source, height, width)

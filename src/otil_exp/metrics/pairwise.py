@@ -13,15 +13,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otil_exp.metrics.repeatable import repeatable
-
-PSNR_CAP_DB = 100.0
-"""Largest PSNR that enters means, in dB; that of identical pictures is infinite."""
+from otil_exp.metrics.sizes import SSIM_WINDOW
 
 ROUNDING = 1e-3
 """Values may leave [0, 1] by this much, about a quarter of a grey level."""
 
-SSIM_WINDOW, SSIM_DEVIATION = 11, 1.5
-"""Side and standard deviation, in pixels, of SSIM's Gaussian window."""
+SSIM_DEVIATION = 1.5
+"""Standard deviation, in pixels, of SSIM's Gaussian window."""
 
 SSIM_C1, SSIM_C2 = 0.01**2, 0.03**2
 """What Wang et al. add so that black and flat places have a similarity, for values in [0, 1]."""
@@ -114,10 +112,16 @@ def check_pair(picture: np.ndarray, reference: np.ndarray) -> None:
     check_picture(reference)
 
 
-def check_picture(picture: np.ndarray) -> None:
-    """Raise ValueError unless it is (H, W, 3) float in [0, 1]: integers wrap around, and 0..255 gives other numbers."""
-    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype.kind != "f":
-        raise ValueError(f"a picture is (H, W, 3) float in [0, 1], this is {picture.dtype} {picture.shape}")
+def check_picture(picture: np.ndarray | Tensor) -> None:
+    """Raise ValueError unless it is an array (H, W, 3) or a tensor (3, H, W) of floats in [0, 1].
+
+    Integers would wrap around, and a scale could be applied twice or never.
+    """
+    form, channels = ("(3, H, W)", 0) if isinstance(picture, Tensor) else ("(H, W, 3)", 2)
+    if picture.ndim != 3 or picture.shape[channels] != 3:
+        raise ValueError(f"a picture of shape {tuple(picture.shape)}: pass {form}")
+    if not (picture.is_floating_point() if isinstance(picture, Tensor) else picture.dtype.kind == "f"):
+        raise ValueError(f"a picture of {picture.dtype}: pass floats in [0, 1], 8-bit values divided by 255")
     low, high = float(picture.min()), float(picture.max())
     if not (low > -ROUNDING and high < 1 + ROUNDING):
-        raise ValueError(f"a picture has values in [0, 1], this one from {low:g} to {high:g}")
+        raise ValueError(f"a picture with values from {low:g} to {high:g}: pass floats in [0, 1]")

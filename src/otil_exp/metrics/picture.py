@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from otil_exp.config import MetricsConfig
-from otil_exp.metrics.extractors import Extractor, inception_weights, load_extractor
-from otil_exp.metrics.pairwise import psnr, read_picture, ssim
-from otil_exp.metrics.perceptual import PerceptualDistance, find_alexnet
+from otil_exp.metrics.extractors import Extractor, load_extractor
+from otil_exp.metrics.pairwise import read_picture
+from otil_exp.metrics.registry import METRICS, PairScore
 from otil_exp.metrics.seam import Boundaries, seam_metrics
-from otil_exp.metrics.text_image import TextImageModel, check_text_image, load_text_image
+from otil_exp.metrics.text_image import TextImageModel, load_text_image
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Scorers:
     """The models that the asked metrics need, loaded once."""
 
     settings: MetricsConfig
-    perceptual: PerceptualDistance | None
+    paired: dict[str, PairScore]
+    """Scores against the reference picture, by key."""
     extractors: list[Extractor]
     text_image: TextImageModel | None
 
@@ -32,10 +33,9 @@ class Scorers:
 
         Raises FileNotFoundError or ValueError, with what to fetch or type.
         """
-        alexnet = Path(settings.alexnet_weights) if settings.alexnet_weights else None
         return cls(
             settings=settings,
-            perceptual=PerceptualDistance.load(settings.perceptual, alexnet, device) if settings.perceptual else None,
+            paired={m.key: m.load(settings, device) for m in METRICS if m.load is not None and m.wanted(settings)},
             extractors=[
                 load_extractor(name, settings.inception_weights if name == "inception" else None, device)
                 for name in settings.extractors
@@ -49,8 +49,10 @@ class PictureScores:
     """What one picture scored; features are kept for the distances of whole sets."""
 
     prompt: int
+    compared: bool = False
+    """Whether there was a reference picture."""
     paired: dict[str, float] = field(default_factory=dict)
-    """psnr, ssim and the perceptual distance to the reference, by name."""
+    """Scores against the reference picture, by key."""
     seams: dict[str, list[float]] = field(default_factory=dict)
     """One value a boundary for every seam metric."""
     cosine: float | None = None
@@ -70,9 +72,9 @@ def score_picture(
     reference: the reference run's picture of the same prompt, or None: then the paired scores are left out.
     """
     own, other = read_picture(picture), None if reference is None else read_picture(reference)
-    scores = PictureScores(prompt)
+    scores = PictureScores(prompt, compared=other is not None)
     if other is not None:
-        scores.paired = _paired(scorers, own, other)
+        scores.paired = {key: score(own, other) for key, score in scorers.paired.items()}
     if scorers.settings.seams and (boundaries.rows or boundaries.columns):
         scores.seams = seam_metrics(own, boundaries, other)
     for extractor in scorers.extractors:
@@ -84,27 +86,6 @@ def score_picture(
         scores.cosine = scorers.text_image.similarity(_tensor(own), caption)
         scores.truncated = scorers.text_image.truncated > before
     return scores
-
-
-def check_weights(settings: MetricsConfig) -> None:
-    """Raise FileNotFoundError, with what to fetch, if files of the asked metrics are missing; loads none of them."""
-    if settings.perceptual == "lpips_alex":
-        find_alexnet(Path(settings.alexnet_weights) if settings.alexnet_weights else None)
-    if "inception" in settings.extractors:
-        inception_weights(settings.inception_weights)
-    if settings.text_image is not None:
-        check_text_image(settings.text_image)
-
-
-def _paired(scorers: Scorers, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    found: dict[str, float] = {}
-    if scorers.settings.psnr:
-        found["psnr"] = psnr(own, other)
-    if scorers.settings.ssim:
-        found["ssim"] = ssim(own, other)
-    if scorers.perceptual is not None:
-        found[scorers.perceptual.name] = scorers.perceptual(own, other)
-    return found
 
 
 def _tensor(picture: np.ndarray) -> torch.Tensor:

@@ -28,17 +28,6 @@ def repeatable() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_picture(picture: Tensor) -> None:
-    """Raise ValueError unless the picture is (3, H, W) floats in [0, 1], lest a scale be applied twice or never."""
-    if picture.ndim != 3 or picture.shape[0] != 3:
-        raise ValueError(f"a picture of shape {tuple(picture.shape)}: pass (3, H, W)")
-    if not picture.is_floating_point():
-        raise ValueError(f"a picture of {picture.dtype}: pass floats in [0, 1], 8-bit values divided by 255")
-    low, high = float(picture.min()), float(picture.max())
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"a picture with values from {low:g} to {high:g}: pass floats in [0, 1]")
-
-
 def to_8bit(picture: Tensor) -> Tensor:
     """Floats in [0, 1] -> uint8, rounded to the nearest: what the picture's PNG file holds."""
-    return (picture * 255).round().to(torch.uint8)
+    return (picture * 255).round().clamp(0, 255).to(torch.uint8)

@@ -4,85 +4,130 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
 from otil_exp.metrics.distances import set_distances
-from otil_exp.metrics.pairwise import PSNR_CAP_DB
 from otil_exp.metrics.picture import PictureScores, Scorers
-from otil_exp.metrics.seam import PAIRED_UNITS, UNITS, Boundaries
+from otil_exp.metrics.registry import COST, GROUND_TRUTH, METRICS, REFERENCE, SEAMS, SETS, lookup
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.text_image import clip_score
 
-PAIRED = {"psnr": "dB"}
-"""Units of paired scores; the others have none."""
+
+@dataclass(frozen=True)
+class Truth:
+    """The ground truth of a run, as its distances need it."""
+
+    identity: dict[str, Any]
+    """Which pictures; stands in the entries, so that two ground truths are told apart."""
+
+    features: dict[str, np.ndarray]
+    """(n, size) by extractor."""
 
 
-def entry(value: float | None, unit: str, n: int, model: str | None = None, **more: Any) -> dict[str, Any]:
+def entry(key: str, value: float | None, n: int, model: str | None = None, **more: Any) -> dict[str, Any]:
     """One metric as metrics.json holds it: value, unit, model that scored it, number of samples, and what it needs."""
-    return {"value": value, "unit": unit, "model": model, "n": n, **more}
+    return {"value": value, "unit": lookup(key).unit, "model": model, "n": n, **more}
 
 
 def summarise(
-    scorers: Scorers, scores: Sequence[PictureScores], boundaries: Boundaries, truth: dict[str, np.ndarray]
+    scorers: Scorers,
+    scores: Sequence[PictureScores],
+    boundaries: Boundaries,
+    truth: Truth | None,
+    no_reference: str | None = None,
 ) -> dict[str, Any]:
     """All metrics of a run from its pictures' scores, in prompt order.
 
-    truth: features (n, size) of the ground truth by extractor; empty where there is none.
+    truth: the ground truth; None where none is asked for.
+    no_reference: what to do about a reference that is not there, for the entries that are asked for and need it; None
+    for a reference run itself, which has no such entries.
     """
-    return {
+    found = {
         **_paired(scores),
         **_seams(scores, boundaries),
         **_sets(scorers, scores, truth),
         **_text_image(scorers, scores),
     }
+    return found | _missing(scorers, scores, boundaries, truth, found, no_reference)
 
 
 def _paired(scores: Sequence[PictureScores]) -> dict[str, Any]:
     found = {}
-    for name in dict.fromkeys(name for score in scores for name in score.paired):
-        raw = {f"{score.prompt:02d}": score.paired[name] for score in scores if name in score.paired}
-        capped = {prompt: min(value, PSNR_CAP_DB) if name == "psnr" else value for prompt, value in raw.items()}
-        more = {"identical": sum(map(math.isinf, raw.values())), "cap": PSNR_CAP_DB} if name == "psnr" else {}
-        model = None if name in ("psnr", "ssim") else name
-        found[f"ref/{name}"] = _over_pictures(capped, PAIRED.get(name, "1"), model) | more
+    for key in dict.fromkeys(key for score in scores for key in score.paired):
+        metric = lookup(key)
+        raw = {f"{score.prompt:02d}": score.paired[key] for score in scores if key in score.paired}
+        capped = {prompt: value if metric.cap is None else min(value, metric.cap) for prompt, value in raw.items()}
+        more = {} if metric.cap is None else {"identical": sum(map(math.isinf, raw.values())), "cap": metric.cap}
+        found[key] = _over_pictures(key, capped, metric.model) | more
     return found
 
 
 def _seams(scores: Sequence[PictureScores], boundaries: Boundaries) -> dict[str, Any]:
     """Means over pictures and boundaries; the values of single pictures stay in the order of the boundaries."""
     found = {}
-    for name in dict.fromkeys(name for score in scores for name in score.seams):
-        family, _, statistic = name.partition("/")
-        unit = (PAIRED_UNITS if family == "ref" else UNITS)[statistic]
-        by_picture = {f"{score.prompt:02d}": score.seams[name] for score in scores if name in score.seams}
+    for key in dict.fromkeys(key for score in scores for key in score.seams):
+        by_picture = {f"{score.prompt:02d}": score.seams[key] for score in scores if key in score.seams}
         means = {prompt: fmean(values) for prompt, values in by_picture.items()}
-        found[name] = _over_pictures(means, unit) | {"per_image": by_picture, "boundaries": boundaries.labels}
+        found[key] = _over_pictures(key, means) | {"per_image": by_picture, "boundaries": boundaries.labels}
     return found
 
 
-def _sets(scorers: Scorers, scores: Sequence[PictureScores], truth: dict[str, np.ndarray]) -> dict[str, Any]:
+def _sets(scorers: Scorers, scores: Sequence[PictureScores], truth: Truth | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for extractor in scorers.extractors:
         own = [score.features[extractor.name] for score in scores]
-        others = {
-            "orig": [score.reference_features[extractor.name] for score in scores if score.reference_features],
-            "gt": [truth[extractor.name]] if extractor.name in truth else [],
-        }
+        beside = [score.reference_features[extractor.name] for score in scores if score.reference_features]
+        others = {"orig": beside, "gt": [truth.features[extractor.name]] if truth else []}
         for against, sets in others.items():
             reference = np.concatenate(sets) if sets else np.zeros((0, extractor.size))
             if min(len(own), len(reference)) < 2:
-                reason = f"needs 2 pictures on both sides, has {len(own)} and {len(reference)}"
-                found[f"{extractor.frechet_name}/{against}"] = entry(
-                    None, "1", len(own), extractor.name, missing=reason
-                )
                 continue
-            for name, distance in set_distances(np.concatenate(own), reference, extractor, against).items():
-                more = {key: value for key, value in asdict(distance).items() if key not in ("value", "n", "extractor")}
-                found[name] = entry(distance.value, "1", distance.n, extractor.name, **more)
+            for key, distance in set_distances(np.concatenate(own), reference, extractor, against).items():
+                more = {name: value for name, value in asdict(distance).items() if name not in IN_EVERY_ENTRY}
+                if truth is not None and against == "gt":
+                    more["ground_truth"] = truth.identity
+                found[key] = entry(key, distance.value, distance.n, extractor.name, **more)
     return found
+
+
+IN_EVERY_ENTRY = ("value", "n", "extractor")
+"""Fields of a SetDistance that every entry has."""
+
+
+def _missing(
+    scorers: Scorers,
+    scores: Sequence[PictureScores],
+    boundaries: Boundaries,
+    truth: Truth | None,
+    found: dict[str, Any],
+    no_reference: str | None,
+) -> dict[str, Any]:
+    """Entries without a value for what was asked for and could not be made, saying why."""
+    compared = any(score.compared for score in scores)
+    entries = {}
+    for metric in METRICS:
+        if metric.key in found or metric in COST or not metric.wanted(scorers.settings):
+            continue
+        if REFERENCE in metric.needs and not compared and no_reference is None:
+            continue
+        if metric in SETS:
+            others = len(truth.features[str(metric.model)]) if truth and GROUND_TRUTH in metric.needs else 0
+            beside = len(scores) * compared if REFERENCE in metric.needs else others
+            why = f"needs 2 pictures on both sides, has {len(scores)} and {beside}"
+        elif REFERENCE in metric.needs and not compared and no_reference is not None:
+            why = no_reference
+        elif SEAMS in metric.needs and not boundaries.labels:
+            why = "this method leaves no boundary of slices in a picture"
+        elif SEAMS in metric.needs:
+            why = "the slices are too thin: too few rows that are no boundary to compare with"
+        else:
+            why = "there were no pictures"
+        entries[metric.key] = entry(metric.key, None, 0, metric.model, missing=why)
+    return entries
 
 
 def _text_image(scorers: Scorers, scores: Sequence[PictureScores]) -> dict[str, Any]:
@@ -92,11 +137,11 @@ def _text_image(scorers: Scorers, scores: Sequence[PictureScores]) -> dict[str, 
     model, values = scorers.text_image.name, list(cosines.values())
     more = {"per_image": cosines, "truncated": sum(score.truncated for score in scores), "scale": "100 max(cosine, 0)"}
     key = model if model == "shapes_text_image" else "clip_score"
-    return {f"text/{key}": entry(clip_score(values), "1", len(values), model, **more)}
+    return {f"text/{key}": entry(f"text/{key}", clip_score(values), len(values), model, **more)}
 
 
-def _over_pictures(values: dict[str, float], unit: str, model: str | None = None) -> dict[str, Any]:
+def _over_pictures(key: str, values: dict[str, float], model: str | None = None) -> dict[str, Any]:
     """Mean over pictures with its standard error (deviation over the root of n; None for one picture)."""
     known = list(values.values())
     error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
-    return entry(fmean(known), unit, len(known), model, standard_error=error, per_image=values)
+    return entry(key, fmean(known), len(known), model, standard_error=error, per_image=values)

@@ -76,6 +76,8 @@ _NOISE = {
     "beta_start": 0.00085,
     "beta_end": 0.012,
     "beta_schedule": "scaled_linear",
+    "clip_sample": False,
+    "set_alpha_to_one": False,
     "steps_offset": 1,
     "timestep_spacing": "leading",
 }

@@ -39,13 +39,13 @@ class RankUNet(nn.Module):
         sample: torch.Tensor,
         timestep: torch.Tensor | float,
         encoder_hidden_states: torch.Tensor,
-        added_cond_kwargs: dict[str, torch.Tensor],
+        added_cond_kwargs: dict[str, torch.Tensor] | None = None,
     ) -> None:
         """Make exchange buffers and graphs from example inputs of the right shapes.
 
         Takes several calls of the UNet, with their collectives: all ranks must call it, before the first picture.
         """
-        self._open.prepare(self._checked(sample, timestep, encoder_hidden_states, added_cond_kwargs))
+        self._open.prepare(self._checked(sample, timestep, encoder_hidden_states, added_cond_kwargs or {}))
 
     def begin(self, steps: Sequence[Step]) -> None:
         """Start a picture; the i-th call runs as steps[i] says."""

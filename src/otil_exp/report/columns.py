@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from otil_exp.metrics.registry import METRICS, lookup
 from otil_exp.report.collect import Run
 from otil_exp.report.comparable import is_time
 
@@ -18,12 +19,14 @@ class Column:
     better: int = 0
     """-1: less is better, 1: more is better, 0: neither."""
     scale: float = 1
-    form: str = ".4g"
+    form: str = ".3g"
     delta: str = ""
     """How a run is set against the reference run: speedup, difference, or natural (against the reference picture at the
     same rows, which metrics.json has beside); empty where the metric is a distance to the reference already."""
     core: bool = False
     """Shown from the start."""
+    enough: int | None = None
+    """Pictures below which the value is mostly bias or noise."""
     console: bool = False
     """Part of the table that ends a grid."""
 
@@ -53,29 +56,30 @@ class Column:
         return format(value * self.scale, f"+{self.form}")
 
 
-def _core(key: str, header: str, better: int, form: str, **more: object) -> Column:
-    return Column(key=key, header=header, better=better, form=form, core=True, **more)  # type: ignore[arg-type]
+def column_of(key: str) -> Column:
+    """The column of a metric, as its entry has it."""
+    metric = lookup(key)
+    return Column(
+        key=key,
+        header=metric.title,
+        better=metric.better,
+        scale=metric.scale,
+        form=metric.form,
+        delta=metric.delta,
+        enough=metric.enough,
+        core=metric.core or key == PEAK_MEMORY,
+        console=key in CONSOLE,
+    )
 
 
-STEP_MS = _core("latency/step_ms", "ms/step", -1, ".1f", delta="speedup", console=True)
-SENT = _core("traffic/bytes_sent_per_step", "MB/step", -1, ".3f", scale=1e-6, console=True)
-PSNR = _core("ref/psnr", "PSNR dB", 1, ".2f", console=True)
+PEAK_MEMORY = "memory/peak_mib"
 
-CORE = (
-    STEP_MS,
-    _core("latency/image_s", "s/image", -1, ".2f", delta="speedup", console=True),
-    _core("memory/peak_mib", "peak MiB", -1, ".0f"),
-    SENT,
-    _core("traffic/collectives_per_step", "collectives per step", -1, ".1f"),
-    PSNR,
-    _core("ref/ssim", "SSIM", 1, ".4f"),
-    _core("ref/lpips_alex", "LPIPS", -1, ".4f"),
-    _core("ref/effnet_lite0_5stage", "EfficientNet distance", -1, ".4f"),
-    _core("ref/step_levels", "seam, levels", -1, ".2f", console=True),
-    _core("fid/orig", "FID w/ orig.", -1, ".2f"),
-    _core("fid/gt", "FID w/ GT", -1, ".2f", delta="difference"),
-    _core("text/clip_score", "CLIP score", 1, ".2f", delta="difference"),
-)
+CONSOLE = ("latency/step_ms", "latency/image_s", "traffic/bytes_sent_per_step", "ref/psnr", "ref/step_levels")
+"""What the table that ends a grid has room for."""
+
+CORE = tuple(column for metric in METRICS if (column := column_of(metric.key)).core)
+
+STEP_MS, SENT, PSNR = map(column_of, ("latency/step_ms", "traffic/bytes_sent_per_step", "ref/psnr"))
 
 PERCEPTUAL = ("ref/lpips_alex", "ref/effnet_lite0_5stage")
 """Perceptual distances to the reference, the preferred one first."""
@@ -87,11 +91,4 @@ def columns(runs: Sequence[Run]) -> list[Column]:
     """Those that any of the runs has: the usual ones in their order, then all others."""
     keys = list(dict.fromkeys(key for run in runs for key in run.metrics if run.value(key) is not None))
     others = [key for key in keys if key not in SHOWN_AS_CORE and not key.startswith("reference/")]
-    return [column for column in CORE if column.key in keys] + [_other(key) for key in others]
-
-
-def _other(key: str) -> Column:
-    family = key.split("/")[0].split("_")[0]
-    better = {"fid": -1, "kid": -1, "frechet": -1, "kernel": -1, "text": 1}.get(family, 0)
-    delta = "natural" if family == "seam" else "difference" if key.endswith("/gt") or family == "text" else ""
-    return Column(key=key, header=key, better=better, delta=delta)
+    return [column for column in CORE if column.key in keys] + [column_of(key) for key in others]

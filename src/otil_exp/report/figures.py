@@ -48,7 +48,8 @@ def _figure(run: Run, runs: Sequence[Run], column: Column) -> Figure:
         return Figure(title=str(entry.get("missing", "")))
     error, why = entry.get("standard_error"), doubt(run, runs, column.key)
     samples = "pictures" if column.is_score else "steps"
-    facts = [f"{entry['n']} {samples}" if "n" in entry else "", _spread(run, column), why]
+    few = f", too few to say much: needs {column.enough}" if column.enough and entry.get("n", 0) < column.enough else ""
+    facts = [f"{entry['n']} {samples}{few}" if "n" in entry else "", _spread(run, column), why]
     return Figure(
         text=column.text(value),
         value=value,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, stdev
 
+from otil_exp.metrics.differences import paired_difference
 from otil_exp.report.best import best_of, rivals
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
@@ -32,11 +31,10 @@ class Difference:
 
 def difference(run: Run, other: Run, key: str) -> Difference | None:
     """run minus other over the prompts that both have; None for scores that are not of single pictures, or too few."""
-    own, its = run.per_picture(key), other.per_picture(key)
-    apart = [own[prompt] - its[prompt] for prompt in own if prompt in its]
-    if len(apart) < FEWEST:
+    found = paired_difference(run.per_picture(key), other.per_picture(key))
+    if found is None or found.standard_error is None or found.n < FEWEST:
         return None
-    return Difference(mean=fmean(apart), error=stdev(apart) / sqrt(len(apart)), n=len(apart))
+    return Difference(mean=found.mean, error=found.standard_error, n=found.n)
 
 
 def against_best(runs: Sequence[Run], column: Column) -> dict[int, Difference | None]:

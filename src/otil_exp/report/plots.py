@@ -25,6 +25,7 @@ from otil_exp.report.columns import Column
 from otil_exp.report.comparable import basis, doubt
 from otil_exp.report.pareto import front
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.timing import timed_rows
 
 INK, MUTED, RULE, PAPER = "#010203", "#6a6b6c", "#d0d1d2", "#fdfcfb"
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
@@ -129,7 +130,7 @@ def step_costs(runs: Sequence[Run]) -> str | None:
     with _figure(12.4, 1.3 + 0.46 * len(steps)) as (figure, holder):
         times, traffic = figure.subplots(1, 2, sharey=True)
         for position, (run, rows) in enumerate(steps.values()):
-            _draw_times(times, position, _timed(rows, warm=run.config.get("mode") == "benchmark"))
+            _draw_times(times, position, _timed(run, rows))
             _draw_traffic(traffic, position, rows)
         times.set_yticks(range(len(steps)), [f"{run.number}  {_short(run.label)}" for run, _ in steps.values()])
         times.tick_params(axis="y", labelcolor=INK, length=0)
@@ -190,14 +191,9 @@ def swatch(run: Run) -> str:
     return f'<svg class="swatch" viewBox="-.6 -.6 1.2 1.2" aria-hidden="true">{shape}</svg>'
 
 
-def _timed(rows: Sequence[StepRow], warm: bool) -> list[StepRow]:
-    """Rank 0's steps as metrics.json counts them: without the first picture where that pays for caches.
-
-    warm: whether untimed images ran before.
-    """
-    own = [row for row in rows if row.rank == 0]
-    pictures = sorted({(row.prompt, row.repeat) for row in own})
-    return [row for row in own if warm or len(pictures) == 1 or (row.prompt, row.repeat) != pictures[0]]
+def _timed(run: Run, rows: Sequence[StepRow]) -> list[StepRow]:
+    """Rank 0's steps as metrics.json counts them."""
+    return timed_rows(rows, run.config.get("mode") == "benchmark", run.record.get("attempts", ()))
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

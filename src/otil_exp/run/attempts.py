@@ -6,19 +6,13 @@ made (null if it did not come so far), and what `provenance` says of its machine
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from otil_exp.run.provenance import now
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.record import Record
-
-Attempt = dict[str, Any]
-
-_NOT_MACHINE = ("started", "ended", "prompts", "host")
-"""What may differ between attempts whose times can be averaged: nodes of a cluster are alike but for their names."""
+from otil_exp.run_folder.timing import Attempt, timed_attempts
 
 
 def with_new_attempt(before: Record, machine: dict[str, Any]) -> list[Attempt]:
@@ -49,20 +43,6 @@ def end_pictures(folder: RunFolder) -> None:
     folder.update_record(attempts=attempts, **machine)
 
 
-def timed_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The attempts on the machine that made most pictures, the latest one of several."""
-    machines: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt["prompts"]:
-            machines[_machine(attempt)].append(attempt)
-    return max(reversed(machines.values()), key=lambda own: sum(len(one["prompts"]) for one in own), default=[])
-
-
-def machines(attempts: Iterable[Attempt]) -> int:
-    """How many different machines made pictures of a run."""
-    return len({_machine(attempt) for attempt in attempts if attempt["prompts"]})
-
-
 def _credit(attempts: Sequence[Attempt], made: Collection[int]) -> None:
     """Give every attempt the pictures that are still there, and the last one that made any those nobody has."""
     makers = [attempt for attempt in attempts if attempt["prompts"] is not None]
@@ -72,7 +52,3 @@ def _credit(attempts: Sequence[Attempt], made: Collection[int]) -> None:
         credited.update(attempt["prompts"])
     if makers:
         makers[-1]["prompts"] = sorted({*makers[-1]["prompts"], *(there - credited)})
-
-
-def _machine(attempt: Attempt) -> str:
-    return json.dumps({key: value for key, value in attempt.items() if key not in _NOT_MACHINE}, sort_keys=True)

@@ -12,7 +12,7 @@ from torch import distributed as dist
 from otil_exp.metrics.summary import entry
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
-from otil_exp.run.cost import cost_metrics
+from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory
 from otil_exp.run.generation import gather_rows
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
@@ -37,8 +37,10 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
         rows += gather_rows(pipeline, prompt.index, generated, repeat)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
+        note_peak_memory(folder, pipeline.ranks.device)
         folder.update_metrics(
             cost_metrics(rows, warm=settings.warmup_images > 0)
+            | memory_metrics(folder.record)
             | {"latency/image_s": image_latency(samples, settings.drop_extremes)}
         )
 
@@ -48,7 +50,7 @@ def image_latency(samples: list[float], drop_extremes: int) -> dict[str, Any]:
     kept = sorted(samples)[drop_extremes : len(samples) - drop_extremes]
     assert kept, "validation leaves at least one sample"
     spread = stdev(kept) if len(kept) > 1 else None
-    return entry(fmean(kept), "s", len(kept), stdev=spread, dropped=2 * drop_extremes, samples=samples)
+    return entry("latency/image_s", fmean(kept), len(kept), stdev=spread, dropped=2 * drop_extremes, samples=samples)
 
 
 def _rendezvous(pipeline: RankPipeline) -> None:

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import torch
+
 from otil_exp.metrics.summary import entry
-from otil_exp.run.attempts import Attempt, machines, timed_attempts
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.timing import Attempt, machines, timed_rows
 
 
 def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> dict[str, Any]:
     """Time and traffic of a step after warm-up (steady, refresh and final ones), and of all steps.
 
-    Means, so that a refresh counts as often as it happens; rank 0's time, all ranks' bytes. warm: whether untimed
-    images ran before. attempts: those of the run, for which see `timed_rows`;
-    times say `machines` where several made its pictures.
+    Means, so that a refresh counts as often as it happens; times, which are rank 0's, have their median and their 5th
+    and 95th percentile beside them, bytes are those of all ranks. warm: whether untimed images ran before. attempts:
+    those of the run, for which see `timed_rows`; times say `machines` where several made its pictures.
     """
     timed, several = timed_rows(rows, warm, attempts), machines(attempts)
     mark = {"machines": several} if several > 1 else {}
     after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
-    return {
-        "latency/step_ms": _mean([row.ms for row in timed_after], "ms") | mark,
-        "latency/step_ms_all": _mean([row.ms for row in timed], "ms") | mark,
-        "traffic/bytes_sent_per_step": _mean([row.bytes_sent for row in after], "B"),
-        "traffic/bytes_sent_per_step_all": _mean([row.bytes_sent for row in rows], "B"),
-        "traffic/collectives_per_step": _mean([row.collectives for row in after], "1"),
+    values: dict[str, list[float]] = {
+        "latency/step_ms": [row.ms for row in timed_after],
+        "latency/step_ms_all": [row.ms for row in timed],
+        "traffic/bytes_sent_per_step": [float(row.bytes_sent) for row in after],
+        "traffic/bytes_sent_per_step_all": [float(row.bytes_sent) for row in rows],
+        "traffic/collectives_per_step": [float(row.collectives) for row in after],
+        "traffic/collectives_per_step_all": [float(row.collectives) for row in rows],
     }
+    found = {key: _mean(key, some) for key, some in values.items()}
+    for key in ("latency/step_ms", "latency/step_ms_all"):
+        if values[key]:
+            p5, median, p95 = (float(value) for value in np.percentile(values[key], (5, 50, 95)))
+            found[key] |= mark | {"median": median, "p5": p5, "p95": p95}
+    return found
 
 
-def timed_rows(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> list[StepRow]:
-    """Rank 0's rows whose times count: of one machine, and warm.
-
-    Of a run that went on elsewhere, those of the machine that made most pictures. If no untimed images ran before
-    (`warm`), each attempt's first picture is left out where there are others, as it pays for caches.
-    """
-    own = [row for row in rows if row.rank == 0]
-    if warm:
-        return own
-    pictures = sorted({(row.prompt, row.repeat) for row in own})
-    parts = [[(index, 0) for index in attempt["prompts"]] for attempt in timed_attempts(attempts)] or [pictures]
-    after_first = {picture for part in parts for picture in part[1:]}
-    counted = after_first or {picture for part in parts for picture in part}
-    return [row for row in own if (row.prompt, row.repeat) in counted]
+def memory_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Most GPU memory that rank 0's tensors took while pictures were made, from record.json."""
+    key, peak = "memory/peak_mib", record.get("peak_memory_mib")
+    return {key: entry(key, None, 0, missing="counted on GPUs only") if peak is None else entry(key, peak, 1)}
 
 
-def _mean(values: Sequence[float], unit: str) -> dict[str, Any]:
+def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
+    """Put the peak so far into record.json: before the models that score pictures are loaded beside the run's own."""
+    peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+    folder.update_record(peak_memory_mib=None if peak is None else round(peak, 1))
+
+
+def _mean(key: str, values: Sequence[float]) -> dict[str, Any]:
     """Mean with its count; no value where there was nothing, such as steps after a warm-up that fills the run."""
-    return entry(fmean(values) if values else None, unit, len(values))
+    if not values:
+        return entry(key, None, 0, missing="no step after the warm-up")
+    return entry(key, fmean(values), len(values))

@@ -86,7 +86,7 @@ def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: boo
             else:
                 benchmark(pipeline, run.prompts, folder)
         if ranks.is_main:
-            folder.finish(ended=now(), attempts=with_last_ended(folder.record), peak_memory_mib=_peak_memory_mib(ranks))
+            folder.finish(ended=now(), attempts=with_last_ended(folder.record))
 
 
 def _runs_as(run: Cell, engine: str) -> str:
@@ -156,10 +156,3 @@ def _times_meaningless(effective: ExperimentConfig) -> str | None:
     """Why the times of this run must not be compared, or None."""
     shared = {"shared_gpu": "one GPU", "cpu": "one CPU"}.get(effective.device.kind.name)
     return f"all ranks shared {shared}" if shared and effective.topology.world_size > 1 else None
-
-
-def _peak_memory_mib(ranks: RankContext) -> float | None:
-    """Most GPU memory rank 0's tensors took, MiB; None without a GPU."""
-    if ranks.device.type != "cuda":
-        return None
-    return round(torch.cuda.max_memory_allocated(ranks.device) / 2**20, 1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import distributed as dist
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures, end_pictures
+from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
@@ -32,7 +34,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
-    missing = _agree(pipeline, _left(pipeline, prompts, folder) if pipeline.ranks.is_main else [])
+    missing = _agreed(pipeline.ranks, lambda: _left(pipeline, prompts, folder))
     with _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
@@ -46,6 +48,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
             bar.done()
     if pipeline.ranks.is_main:
         end_pictures(folder)
+        if missing:
+            note_peak_memory(folder, pipeline.ranks.device)
     meet()  # all pictures are written
     score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
@@ -82,7 +86,8 @@ def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repea
 
 def share_of(ranks: RankContext) -> Share:
     """This rank's part of the scoring."""
-    return Share(ranks.rank, ranks.topology.world_size, lambda value: _gathered(ranks, value))
+    gather, agree = partial(_gathered, ranks), partial(_agreed, ranks)
+    return Share(ranks.rank, ranks.topology.world_size, gather, agree)
 
 
 def _gathered(ranks: RankContext, value: Any) -> list[Any]:
@@ -94,11 +99,11 @@ def _gathered(ranks: RankContext, value: Any) -> list[Any]:
     return everyone or []
 
 
-def _agree(pipeline: RankPipeline, missing: list[Prompt]) -> list[Prompt]:
-    """Rank 0's list for all: on a shared file system the others may still see an older folder."""
-    if pipeline.ranks.topology.world_size == 1:
-        return missing
-    agreed = [missing]
+def _agreed(ranks: RankContext, make: Callable[[], Any]) -> Any:
+    """What rank 0 makes, for all: on a shared file system the others may still see an older folder."""
+    if ranks.topology.world_size == 1:
+        return make()
+    agreed = [make() if ranks.is_main else None]
     dist.broadcast_object_list(agreed, src=0)
     return agreed[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,11 +12,14 @@ import torch
 
 from otil_exp.choices import Mode
 from otil_exp.config import MetricsConfig
-from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures
-from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
+from otil_exp.metrics.extractors import Extractor
+from otil_exp.metrics.feature_cache import keep_features, kept_features
+from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures, ground_truth
+from otil_exp.metrics.picture import Scorers, score_picture
+from otil_exp.metrics.registry import GROUND_TRUTH, REFERENCE, lookup
 from otil_exp.metrics.seam import Boundaries
-from otil_exp.metrics.summary import summarise
-from otil_exp.run.cost import cost_metrics
+from otil_exp.metrics.summary import Truth, summarise
+from otil_exp.run.cost import cost_metrics, memory_metrics
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, References
@@ -33,10 +37,13 @@ class Share:
     gather: Callable[[Any], list[Any]]
     """Everyone's value, in rank order, on rank 0; an empty list on the others."""
 
+    agree: Callable[[Callable[[], Any]], Any]
+    """What rank 0 makes, on all: on a shared file system the others may still see an older folder."""
+
     @classmethod
     def all(cls) -> Share:
         """One process does it all."""
-        return cls(0, 1, lambda value: [value])
+        return cls(0, 1, lambda value: [value], lambda make: make())
 
     def of(self, items: Sequence[T]) -> list[T]:
         """Every world_size-th item, starting with the rank's."""
@@ -59,39 +66,40 @@ def score_run(
 ) -> None:
     """Write cost and the asked scores of a run's pictures to metrics.json, replacing those of the same name.
 
+    Scores against another reference or ground truth go; others that were not asked for this time stay.
+
     Every process of `share` calls it; rank 0 writes. references: those of the grid, where several runs are scored.
     Results are equal to the last bit for every way of sharing.
     Raises FileNotFoundError or ValueError, with what to fetch or type, for models or ground truth that are missing.
     """
-    record, config = folder.record, folder.config
-    reference, boundaries = (references or References()).of(folder), _boundaries(record)
-    folder.check_images([prompt["index"] for prompt in share.of(record["prompts"])])
-    scorers = Scorers.load(settings, device)
+    task: _Task = share.agree(lambda: _Task.of(folder, settings, references))
+    folder.check_images([prompt["index"] for prompt in share.of(task.record["prompts"])])
+    scorers, boundaries = Scorers.load(settings, device), _boundaries(task.record)
     own = []
-    for prompt in share.of(record["prompts"]):
+    for prompt in share.of(task.record["prompts"]):
         index = prompt["index"]
-        beside = None if reference is None else reference.image_path(index)
+        beside = None if task.reference is None else RunFolder(task.reference).image_path(index)
         own.append(score_picture(scorers, index, prompt["text"], folder.image_path(index), beside, boundaries))
         on_picture()
     scores = share.collect(own)
-    truth = _truth(scorers, share, record, config)
+    truth = _truth(scorers, share, task)
     if share.rank == 0:
-        scored = summarise(scorers, scores, boundaries, truth)
-        folder.update_record(scored_with=_basis(settings, reference))
-        folder.update_metrics(
-            cost_metrics(folder.read_steps(), warm=False, attempts=record.get("attempts", ()))
-            | scored
-            | _what_is_missing(folder, settings, scores)
-        )
+        no_reference = None if folder.is_reference else MISSING
+        made = summarise(scorers, scores, boundaries, truth, no_reference)
+        made |= cost_metrics(folder.read_steps(), warm=False, attempts=task.record.get("attempts", ()))
+        made |= memory_metrics(task.record)
+        folder.update_metrics(made, without=_outlived(folder, made, task.basis))
+        folder.update_record(scored_with=task.basis)
 
 
 def is_scored(folder: RunFolder, settings: MetricsConfig, references: References | None = None) -> bool:
-    """Whether a run has the asked scores, against the reference run that is there now.
+    """Whether a run has the asked scores, against the reference run and the ground truth that are there now.
 
     references: asked for the cells of a grid, so that its folder is read once.
     """
-    reference = (references or References()).of(folder)
-    return folder.record.get("scored_with") == _basis(settings, reference)
+    if not (folder.path / "metrics.json").exists():
+        return False
+    return bool(folder.record.get("scored_with") == _Task.of(folder, settings, references).basis)
 
 
 def settled(cell: Cell, references: References | None = None) -> bool:
@@ -105,8 +113,42 @@ def settled(cell: Cell, references: References | None = None) -> bool:
         return False
 
 
-def _basis(settings: MetricsConfig, reference: RunFolder | None) -> dict[str, Any]:
-    return asdict(settings) | {"reference": reference and reference.path.name}
+@dataclass(frozen=True)
+class _Task:
+    """What is scored against what, as one process sees it."""
+
+    record: dict[str, Any]
+    config: dict[str, Any]
+    reference: Path | None
+    basis: dict[str, Any]
+    """What the scores depend on besides the pictures, for record.json: settings that are no defaults, reference run and
+    ground truth."""
+
+    @classmethod
+    def of(cls, folder: RunFolder, settings: MetricsConfig, references: References | None = None) -> _Task:
+        record, config, reference = folder.record, folder.config, (references or References()).of(folder)
+        default = asdict(MetricsConfig())
+        basis = {name: value for name, value in asdict(settings).items() if value != default[name]}
+        basis[REFERENCE] = reference and [reference.path.name, reference.record.get("ended")]
+        pictures = _ground_truth(settings, record, config)
+        basis[GROUND_TRUTH] = pictures and pictures.identity
+        return cls(record, config, None if reference is None else reference.path, basis)
+
+
+def _outlived(folder: RunFolder, made: dict[str, Any], basis: dict[str, Any]) -> list[str]:
+    """Keys of earlier scorings whose reference or ground truth is another one now, or gone."""
+    before = folder.record.get("scored_with") or {}
+    changed = {what for what in (REFERENCE, GROUND_TRUTH) if before.get(what) != basis[what]}
+    return [key for key in folder.metrics if key not in made and changed & set(lookup(key).needs)]
+
+
+def _ground_truth(
+    settings: MetricsConfig, record: dict[str, Any], config: dict[str, Any]
+) -> FolderPictures | ScenePictures | None:
+    if settings.ground_truth is None or not settings.extractors:
+        return None
+    captions = [prompt["text"] for prompt in record["prompts"]]
+    return ground_truth(settings.ground_truth, captions, config["height"], config["width"])
 
 
 def _boundaries(record: dict[str, Any]) -> Boundaries:
@@ -114,23 +156,28 @@ def _boundaries(record: dict[str, Any]) -> Boundaries:
     return Boundaries(rows=tuple(record["seams"]["rows"]), columns=tuple(record["seams"]["columns"]))
 
 
-def _truth(scorers: Scorers, share: Share, record: dict[str, Any], config: dict[str, Any]) -> dict[str, np.ndarray]:
+def _truth(scorers: Scorers, share: Share, task: _Task) -> Truth | None:
     """Features of the ground truth by extractor, complete on rank 0."""
-    source, height, width = scorers.settings.ground_truth, config["height"], config["width"]
-    if source is None or not scorers.extractors:
-        return {}
-    captions = [prompt["text"] for prompt in record["prompts"]]
-    pictures = ScenePictures(captions, height, width) if source == "renders" else FolderPictures(source, height, width)
-    found = {}
-    for extractor in scorers.extractors:
-        rows = share.collect([extractor([pictures[i]]) for i in share.of(range(len(pictures)))])
-        found[extractor.name] = np.concatenate([np.zeros((0, extractor.size)), *rows])
-    return found
+    pictures = _ground_truth(scorers.settings, task.record, task.config)
+    if pictures is None:
+        return None
+    features = {extractor.name: _features(extractor, pictures, share) for extractor in scorers.extractors}
+    return Truth(pictures.identity, features)
 
 
-def _what_is_missing(folder: RunFolder, settings: MetricsConfig, scores: list[PictureScores]) -> dict[str, Any]:
-    """An entry that says what to run, where paired scores were asked for and there was no reference."""
-    asked = settings.psnr or settings.ssim or settings.perceptual
-    if folder.is_reference or not asked or any(score.paired for score in scores):
-        return {}
-    return {"ref/psnr": {"value": None, "unit": "dB", "model": None, "n": 0, "missing": MISSING}}
+def _features(extractor: Extractor, pictures: FolderPictures | ScenePictures, share: Share) -> np.ndarray:
+    """(n, size) on rank 0; those of a folder from an earlier run, where one has kept them."""
+    if not isinstance(pictures, FolderPictures):
+        return _extract(extractor, pictures, share)
+    kept = kept_features(pictures, extractor) if share.rank == 0 else None
+    if share.agree(lambda: kept is not None):
+        return kept if kept is not None else np.zeros((0, extractor.size))
+    made = _extract(extractor, pictures, share)
+    if share.rank == 0:
+        keep_features(pictures, extractor, made)
+    return made
+
+
+def _extract(extractor: Extractor, pictures: Sequence[torch.Tensor], share: Share) -> np.ndarray:
+    rows = share.collect([extractor([pictures[i]]) for i in share.of(range(len(pictures)))])
+    return np.concatenate([np.zeros((0, extractor.size)), *rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,10 @@ class RunFolder:
         """metrics.json; empty when there is none yet."""
         return read_metrics(self.path / "metrics.json")
 
-    def update_metrics(self, metrics: dict[str, Any]) -> None:
-        """Set metrics of metrics.json, keeping the others."""
-        self._write_json("metrics.json", self.metrics | metrics)
+    def update_metrics(self, metrics: dict[str, Any], without: Collection[str] = ()) -> None:
+        """Set metrics of metrics.json, keeping the others but those of the keys in `without`."""
+        kept = {key: value for key, value in self.metrics.items() if key not in without}
+        self._write_json("metrics.json", kept | metrics)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -26,16 +26,16 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
             )
         if preset.context.every < 1:
             raise ValueError(f"preset.context.every={preset.context.every}: use 1 (every step) or more")
+        cut = self.slicing(preset, config).rows > 1
+        if cut:
+            self._check_width(config)  # before blocks that would tile such a width, and not do either
         check_selection("preset.context", preset.context, config)
         Codec(config.codec.quantizer, config.codec.residual)
-        if self.slicing(preset, config).rows > 1:
+        if cut:
             self._check_cells(preset.context, config)
 
-    def _check_cells(self, context: ContextConfig, config: ExperimentConfig) -> None:
-        architecture = architecture_of(config.model)
-        grid = grid_of(context, config)
-        check_blocks(grid, architecture.lowest)
-        unit = architecture.slice_unit
+    def _check_width(self, config: ExperimentConfig) -> None:
+        unit = architecture_of(config.model).slice_unit
         if config.width % unit:
             below = config.width // unit * unit
             near = f"width={below} or width={below + unit}" if below else f"width={unit}"
@@ -43,6 +43,10 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
                 f"width={config.width} with preset.context: blocks of layer context need whole pixels on the UNet's "
                 f"lowest level (a multiple of {unit}): use {near}"
             )
+
+    def _check_cells(self, context: ContextConfig, config: ExperimentConfig) -> None:
+        grid = grid_of(context, config)
+        check_blocks(grid, architecture_of(config.model).lowest)
         if context.halos is Halos.chosen:
             split_budget(grid, budget_of(context, config))
 

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from otil_exp.metrics.pairwise import check_pair, check_picture
 from otil_exp.metrics.seam.boundaries import MIN_SLICE, Boundaries
-from otil_exp.metrics.seam.paired import energy_ratio_db, gain_step_db, near_and_far, psnr_db, signed_band_step
+from otil_exp.metrics.seam.paired import (
+    energy_profile_db,
+    energy_ratio_db,
+    gain_profile_db,
+    near_and_far,
+    psnr_db,
+    signed_band_step,
+)
 from otil_exp.metrics.seam.profiles import bands, gradient, sharpness, steps
-from otil_exp.metrics.seam.statistics import log2_ratio, placebos, robust_z
-
-UNITS = {
-    "step_z": "1",
-    "step_levels": "levels",
-    "band_levels": "levels",
-    "band_z": "1",
-    "grad_log2": "octaves",
-    "sharp_log2": "octaves",
-}
-"""Metrics of one picture, as seam/<name> of the picture and reference/<name> of its reference; a level is 1/255."""
-
-PAIRED_UNITS = {
-    "step_levels": "levels",
-    "step_levels_red": "levels",
-    "step_levels_green": "levels",
-    "step_levels_blue": "levels",
-    "step1_levels": "levels",
-    "gain_db": "dB",
-    "ser_db": "dB",
-    "psnr_near": "dB",
-    "psnr_far": "dB",
-}
-"""Metrics of a picture and its reference, as ref/<name>."""
+from otil_exp.metrics.seam.statistics import MIN_PLACEBOS, Z_FLOOR_DB, log2_ratio, placebos, robust_z
 
 BAND = 16
 """Rows a side of a band, in pixels: two rows of the latent, about as far as a decoded seam reaches."""
@@ -79,10 +64,11 @@ def seam_metrics(
 ) -> dict[str, list[float]]:
     """Every seam metric at every boundary: name -> values in the order of `boundaries.labels`.
 
-    picture, reference: (H, W, 3) float in [0, 1], before rounding to 8 bits where possible. Names are seam/<UNITS> and,
-    with a reference, ref/<PAIRED_UNITS> and reference/<UNITS>: the reference's own values at the same rows, which a
-    natural horizon raises as well. Columns are measured as rows of the transposed picture. No boundaries: {}.
-    Raises ValueError for slices of less than 8 pixels and for pictures of different shapes.
+    picture, reference: (H, W, 3) float in [0, 1], before rounding to 8 bits where possible. Names are seam/... and,
+    with a reference, ref/... and reference/...: the reference's own values at the same rows, which a natural horizon
+    raises as well. Columns are measured as rows of the transposed picture. No boundaries: {}; a statistic that lacks
+    rows to compare with at one of them is left out. Raises ValueError for slices of less than 8 pixels and for pictures
+    of different shapes.
 
     step_z       z of S[s] among |y - s| <= 32          band_z      z of B[s] among all rows
     step_levels  S[s]                                  band_levels B[s]
@@ -90,6 +76,7 @@ def seam_metrics(
     ref/step_levels   mean over c of |step of D's band means|, signed per channel in step_levels_red, _green, _blue
     ref/step1_levels  S[s] of D                        ref/gain_db change of contrast, in twice the band
     ref/ser_db        D^2 near (8 rows a side) to far (> 32) in dB; ref/psnr_near, ref/psnr_far the same rows' PSNR
+    ref/ser_z, ref/gain_z   z of D^2 near in dB, and of |gain|, among rows whose windows reach no seam
     """
     check_picture(picture)
     if reference is not None:
@@ -106,7 +93,7 @@ def seam_metrics(
             measured |= {f"reference/{name}": values for name, values in _single(r, seams).items()}
         for name, values in measured.items():
             found.setdefault(name, []).extend(values)
-    return found
+    return {name: values for name, values in found.items() if len(values) == len(boundaries.labels)}
 
 
 def _levels(picture: np.ndarray, transposed: bool) -> np.ndarray:
@@ -116,10 +103,10 @@ def _levels(picture: np.ndarray, transposed: bool) -> np.ndarray:
 
 
 def _single(x: np.ndarray, seams: tuple[int, ...]) -> dict[str, list[float]]:
-    """UNITS' metrics of a picture in levels, one value a seam."""
+    """Metrics of a picture in levels, one value a seam."""
     at = Distances.of(len(x), seams)
     step, band, grad, sharp = steps(x), bands(x, at.band), gradient(x), sharpness(x)
-    found: dict[str, list[float]] = {name: [] for name in UNITS}
+    found: dict[str, list[float]] = defaultdict(list)
     for s in seams:
         found["step_z"].append(robust_z(step[s], placebos(step, s, seams, at.step_apart, reach=32)))
         found["step_levels"].append(float(step[s]))
@@ -131,10 +118,11 @@ def _single(x: np.ndarray, seams: tuple[int, ...]) -> dict[str, list[float]]:
 
 
 def _paired(x: np.ndarray, r: np.ndarray, seams: tuple[int, ...]) -> dict[str, list[float]]:
-    """PAIRED_UNITS' metrics of a picture and its reference in levels, one value a seam."""
+    """Metrics of a picture and its reference in levels, one value a seam."""
     at, difference = Distances.of(len(x), seams), x - r
-    step1 = steps(difference)
-    found: dict[str, list[float]] = {name: [] for name in PAIRED_UNITS}
+    step1, energy = steps(difference), energy_profile_db(difference, at.near)
+    gain = gain_profile_db(x, r, 2 * at.band)
+    found: dict[str, list[float]] = defaultdict(list)
     for s in seams:
         signed = signed_band_step(difference, s, at.band)
         near, far = near_and_far(difference, s, seams, at.near, at.far)
@@ -142,8 +130,15 @@ def _paired(x: np.ndarray, r: np.ndarray, seams: tuple[int, ...]) -> dict[str, l
         for channel, value in zip(("red", "green", "blue"), signed, strict=True):
             found[f"step_levels_{channel}"].append(float(value))
         found["step1_levels"].append(float(step1[s]))
-        found["gain_db"].append(gain_step_db(x, r, s, 2 * at.band))
+        found["gain_db"].append(float(gain[s]))
         found["ser_db"].append(energy_ratio_db(near, far))
+        for name, profile, exclude in (
+            ("gain_z", np.abs(gain), 2 * at.band - 1),
+            ("ser_z", energy, at.near + at.band),
+        ):
+            others = placebos(profile, s, seams, exclude, reach=None)
+            if len(others) >= MIN_PLACEBOS:
+                found[name].append(robust_z(profile[s], others, Z_FLOOR_DB))
         found["psnr_near"].append(psnr_db(near))
         found["psnr_far"].append(psnr_db(far))
     return found

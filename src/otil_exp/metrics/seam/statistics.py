@@ -10,6 +10,12 @@ MAD_TO_SD = 1.4826
 Z_FLOOR = 0.05
 """Added to the deviation, in levels: on a picture without texture a rounding error is no seam."""
 
+Z_FLOOR_DB = 0.5
+"""The same for profiles in dB: about a tenth of the energy."""
+
+MIN_PLACEBOS = 8
+"""Rows to compare with, below which their deviation says nothing."""
+
 Z_CAP = 10.0
 """Beyond it a z says no more, and one natural horizon would rule the mean of a set."""
 
@@ -31,11 +37,11 @@ def placebos(profile: np.ndarray, seam: int, seams: tuple[int, ...], exclude: in
     return found
 
 
-def robust_z(value: float, others: np.ndarray) -> float:
-    """(value - median) / (1.4826 MAD + 0.05), from -10 to 10: deviations by which a value stands out."""
+def robust_z(value: float, others: np.ndarray, floor: float = Z_FLOOR) -> float:
+    """(value - median) / (1.4826 MAD + floor), from -10 to 10: deviations by which a value stands out."""
     median = np.median(others)
     deviation = MAD_TO_SD * np.median(np.abs(others - median))
-    return float(np.clip((value - median) / (deviation + Z_FLOOR), -Z_CAP, Z_CAP))
+    return float(np.clip((value - median) / (deviation + floor), -Z_CAP, Z_CAP))
 
 
 def log2_ratio(value: float, others: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from otil_exp.rank_unet.sliced.slices import Slices
 
 
 class SlicedResnet(nn.Module):
-    """diffusers' ResnetBlock2D as SDXL's UNet and its VAE have it, in two collectives."""
+    """diffusers' ResnetBlock2D as the UNets and VAEs of SDXL and Stable Diffusion have it, in two collectives."""
 
     def __init__(self, resnet: ResnetBlock2D, slices: Slices, gn_sync: GnSync) -> None:
         super().__init__()

@@ -75,7 +75,7 @@ def silent_copy(module: nn.Module) -> nn.Module:
 
 
 def _check(attention: Attention) -> None:
-    """What SDXL's transformer blocks have, and its VAE, which adds what it found itself."""
+    """What transformer blocks have (of SDXL, SD 1.x and SD 2.x), and VAEs, which add what they found themselves."""
     assert all(extra is None for extra in (attention.spatial_norm, attention.norm_q, attention.norm_cross))
     assert attention.rescale_output_factor == 1
     assert attention.residual_connection == (attention.group_norm is not None)

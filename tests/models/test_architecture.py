@@ -1,0 +1,144 @@
+"""What is said of published models is what their authors published; rules on sizes follow from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import AutoencoderKL, UNet2DConditionModel
+from transformers import CLIPTextConfig, CLIPTextModel
+
+import tiny_sd
+from composing import Compose, Typed
+from otil_exp.cells.normal_form import effective
+from otil_exp.cells.prepare import prepare
+from otil_exp.cells.rules import validate
+from otil_exp.config import ModelConfig
+from otil_exp.models.architecture import ARCHITECTURES, PUBLISHED, architecture_of, check_architecture
+from otil_exp.models.families import FAMILIES
+from otil_exp.prompts import Prompt
+from otil_exp.run_folder.signature import picture_key, signature
+
+PARAMETERS = {
+    "sdxl": (2_567_463_684, 83_653_863, 123_060_480),
+    "sd15": (859_520_964, 83_653_863, 123_060_480),
+    "sd21": (865_910_724, 83_653_863, 340_387_840),
+}
+"""Of the published checkpoints: UNet, VAE, (first) text encoder."""
+
+
+def parameters(make: Callable[[], torch.nn.Module]) -> int:
+    with torch.device("meta"):
+        return sum(one.numel() for one in make().parameters())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_networks_have_as_many_parameters_as_the_published_ones(name: str) -> None:
+    networks = PUBLISHED[name]
+    text = CLIPTextConfig(**networks.text[0])
+    made = (
+        parameters(lambda: UNet2DConditionModel(**networks.unet)),
+        parameters(lambda: AutoencoderKL(**networks.vae)),
+        parameters(lambda: CLIPTextModel(text)),
+    )
+    assert made == PARAMETERS[name]
+
+
+def test_every_class_of_pipelines_is_a_family() -> None:
+    assert {networks.pipeline for networks in PUBLISHED.values()} == set(FAMILIES)
+    assert all(family.pipeline.__name__ == name for name, family in FAMILIES.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "lowest"), [("sdxl", 32, 4), ("shapes", 32, 4), ("sd15", 64, 8), ("sd21", 64, 8)]
+)
+def test_a_slice_has_whole_rows_on_every_level(name: str, unit: int, lowest: int) -> None:
+    networks = architecture_of(ModelConfig(name=name, architecture=name, source="package"))
+    assert (networks.slice_unit, networks.lowest, networks.vae_factor) == (unit, lowest, 8)
+
+
+RANDOM = ("model=sd15_random", "model.dtype=float32")
+
+MISTAKES = [
+    (["height=448", "topology=2gpu_nosplit"], "needs a multiple of 128): use height=384 or height=512"),
+    (["height=768", "topology=8gpu_nosplit"], "needs a multiple of 512): use height=512 or height=1024"),
+    (["height=512", "topology=8gpu_nosplit", "preset=naive_patch", "width=448"], None),
+    (["preset=naive_patch", "preset.split_scheme=col", "width=448", "topology=2gpu_nosplit"], "width=384 or width=512"),
+    (["height=516"], "is not a multiple of 8: use height=512 or height=520"),
+    (["preset=otil_context", "preset.context.block_size=16", "topology=8gpu_nosplit"], "block_size="),
+    (["preset=otil_context", "height=768", "width=768", "preset.context.block_size=6"], "1, 2, 4 or a multiple of 8"),
+    (["preset=otil_context", "width=480"], "(a multiple of 64): use width=448 or width=512"),
+    (["preset=tensor", "topology=3gpu_nosplit"], "do not divide"),
+    (["preset=tensor", "topology=8gpu_nosplit"], None),
+    (["model.architecture=sd14"], "use one of sdxl, sd15, sd21, shapes, files"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "sentence"), MISTAKES, ids=lambda value: " ".join(value or ["allowed"]))
+def test_rules_on_sizes_are_those_of_four_levels(typed: Typed, overrides: list[str], sentence: str | None) -> None:
+    one_rank = (
+        [] if any(word.startswith(("topology", "preset=otil_context")) for word in overrides) else ["topology=1gpu"]
+    )
+    config = typed(*RANDOM, *one_rank, *overrides)
+    if sentence is None:
+        validate(config)
+        return
+    with pytest.raises(ValueError, match=".") as refused:
+        validate(config)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "guidance"),
+    [("sdxl", 1024, 5.0), ("sd15", 512, 7.5), ("sd21", 768, 7.5), ("sd15_random", 512, 7.5), ("sd21_random", 768, 7.5)],
+)
+def test_a_model_brings_its_size_and_guidance(typed: Typed, model: str, size: int, guidance: float) -> None:
+    config = typed(f"model={model}")
+    assert (config.height, config.width, config.guidance_scale) == (size, size, guidance)
+    assert typed(f"model={model}", "guidance_scale=3").guidance_scale == 3
+
+
+def test_random_weights_of_other_networks_are_another_run_and_other_pictures(typed: Typed) -> None:
+    size = ("height=512", "width=512", "guidance_scale=5")
+    one, other = (effective(typed(f"model={name}_random", *size)) for name in ("sd15", "sdxl"))
+    prompts = [Prompt(index=0, text="a cat", seed=0)]
+    assert signature(one, prompts) != signature(other, prompts)
+    assert picture_key(one) != picture_key(other)
+
+
+@pytest.mark.parametrize("architecture", ["shapes", "files"])
+def test_random_weights_of_what_is_not_published_are_refused(composed: Compose, architecture: str) -> None:
+    with pytest.raises(ValueError, match="model.architecture=sdxl or sd15 or sd21"):
+        prepare(composed("device=cpu", *RANDOM, f"model.architecture={architecture}"))
+
+
+def test_files_of_another_architecture_are_refused_before_ranks_start(composed: Compose, tmp_path: Path) -> None:
+    tiny_sd.tiny_pipeline("sd15").save_pretrained(tmp_path / "sd15")
+    words = [word for word in tiny_sd.words("sd15", tmp_path) if "architecture" not in word]
+    with pytest.raises(ValueError, match=r"\(16, 32, 32, 32\) .* \(320, 640, 1280, 1280\) .*architecture=files"):
+        prepare(composed("device=cpu", *words))
+    assert prepare(composed("device=cpu", *tiny_sd.words("sd15", tmp_path))).effective.height == 512
+
+
+def test_files_of_another_class_of_pipelines_are_refused(tmp_path: Path) -> None:
+    for name in ("unet", "vae"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"block_out_channels": [4, 8]}')
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
+    model = ModelConfig(name="flux", architecture="files", source=str(tmp_path))
+    with pytest.raises(ValueError, match="of a FluxPipeline: use a model for StableDiffusionXLPipeline or"):
+        check_architecture(model)
+
+
+def test_files_that_are_not_here_are_named_with_what_to_run(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"fetch_models.py .*no unet/config.json"):
+        architecture_of(ModelConfig(name="mine", architecture="files", source=str(tmp_path)))
+
+
+def test_the_message_names_every_architecture() -> None:
+    with pytest.raises(ValueError, match=", ".join(ARCHITECTURES)):
+        architecture_of(ModelConfig(name="mine", architecture="nothing", source="random"))

@@ -1,0 +1,34 @@
+"""groupnorm=upstream on UNets of four levels. Oracle: distrifuser's own forward, unpatched but for two crashes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tiny_sd
+from otil_exp.choices import GroupNormKind
+from places import place
+from ranks import run_ranks
+from trajectories import MODES, layers_in, picture
+from unpatched import upstream_picture
+
+pytestmark = pytest.mark.ranks
+
+
+def work(rank: int, split_batch: bool) -> dict[tuple[str, str], bool]:
+    """By kind of model and mode, whether all predictions are the same to the last bit."""
+    ranks, inputs, same = place(rank, split_batch=split_batch), tiny_sd.tiny_inputs(), {}
+    for kind in tiny_sd.KINDS:
+        for mode in MODES:
+            upstream = {"groupnorm": GroupNormKind.upstream, "unet": tiny_sd.tiny_unet(kind), "inputs": inputs}
+            ours = picture(ranks, layers_in(mode), **upstream)
+            unet = tiny_sd.tiny_unet(kind)
+            theirs = upstream_picture(ranks, parallelism="patch", mode=str(mode), unet=unet, inputs=inputs)
+            same[kind, str(mode)] = all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    return same
+
+
+@pytest.mark.parametrize(("world_size", "split_batch"), [(2, False), (4, True)])
+def test_groupnorm_upstream_is_upstreams_forward_bit_for_bit(world_size: int, split_batch: bool) -> None:
+    for same in run_ranks(world_size, work, split_batch, timeout=280):
+        assert same == {(kind, str(mode)): True for kind in tiny_sd.KINDS for mode in MODES}
