@@ -121,10 +121,10 @@ def _check_alexnet(settings: MetricsConfig) -> object:
     return find_alexnet(_alexnet(settings))
 
 
-def _check_text_image(settings: MetricsConfig) -> object:
+def _check_text_image(settings: MetricsConfig) -> None:
     from otil_exp.metrics.text_image import check_text_image
 
-    return check_text_image(str(settings.text_image))
+    check_text_image(str(settings.text_image))
 
 
 COST = (

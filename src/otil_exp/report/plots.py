@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -185,7 +186,7 @@ def swatch(run: Run) -> str:
     """A run's method as a small SVG: its marker in its colour."""
     style = style_of(run.method, is_reference=run.is_reference)
     marker = MarkerStyle(style.marker)
-    outline = marker.get_path().transformed(marker.get_transform()).to_polygons()[0]
+    outline = np.asarray(marker.get_path().transformed(marker.get_transform()).to_polygons()[0])
     points = " ".join(f"{x:.2f},{-y:.2f}" for x, y in outline)
     shape = f'<polygon fill="{style.colour}" points="{points}"/>'
     return f'<svg class="swatch" viewBox="-.6 -.6 1.2 1.2" aria-hidden="true">{shape}</svg>'

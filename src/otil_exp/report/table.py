@@ -77,7 +77,7 @@ def _paths(runs: Sequence[Run]) -> list[Text]:
 
 def _warnings(runs: Sequence[Run]) -> list[Text]:
     lines = {f"ms/step mean nothing here: {why}" for run in runs if (why := meaningless(run, STEP_MS.key))}
-    lines |= {f"PSNR: {why}" for run in runs if (why := run.entry(PSNR.key).get("missing"))}
+    lines |= {f"PSNR: {missing}" for run in runs if (missing := run.entry(PSNR.key).get("missing"))}
     return [Text(line, style="yellow") for line in sorted(lines)]
 
 

@@ -116,7 +116,7 @@ class WandbTracker:
 
 
 def log_scores(
-    run: wandb.Run, folder: RunFolder, pictures: int, secrets: list[str], media: dict[str, Any], **step: int
+    run: wandb.Run, folder: RunFolder, pictures: int, secrets: list[str], media: dict[str, Any], step: int | None = None
 ) -> None:
     """Log what metrics.json says, and every prompt with its scores and its picture, the first `pictures` of them."""
     metrics, prompts = folder.metrics, folder.record["prompts"]
@@ -129,7 +129,7 @@ def log_scores(
     ]
     scores = values(metrics)
     known = {key: value for key, value in scores.items() if value is not None}
-    run.log(known | media | {"per_prompt": wandb.Table(columns=[*columns, "picture"], data=rows)}, **step)
+    run.log(known | media | {"per_prompt": wandb.Table(columns=[*columns, "picture"], data=rows)}, step=step)
     run.summary.update(scores)
 
 
