@@ -140,7 +140,7 @@ def test_a_user_s_own_staging_folder_is_kept(tmp_path: Path, monkeypatch: pytest
 def test_scores_that_are_made_later_reach_the_same_run(tmp_path: Path) -> None:
     cell = begun(tmp_path, "tracker=wandb_offline")
     run(cell)
-    cell.folder.update_metrics({"ref/psnr": entry(31.5, "dB", 2, per_image={"00": 31.0, "01": 32.0})})
+    cell.folder.update_metrics({"ref/psnr": entry("ref/psnr", 31.5, 2, per_image={"00": 31.0, "01": 32.0})})
     time.sleep(1.1)
     rescored(cell.folder)
     first, later = (read(path) for path in runs_of(cell.folder))
