@@ -14,6 +14,7 @@ from otil_exp import topology as t
 from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
 from otil_exp.pipeline import StepTrace, build_pipeline
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.topology import Topology
 from ranks import run_ranks
 
@@ -57,6 +58,7 @@ def _on_rank(
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
     )
+    graph.BACKEND = "eager"  # of engine=compiled: what is looked at is the graph, not its speed
     ranks = t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
     results = [_picture(config, ranks, prompt, seed, decode) for config in configs]
     t.leave()

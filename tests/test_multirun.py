@@ -1,15 +1,18 @@
-"""What a launcher refuses before a grid starts, in-process."""
+"""What a launcher refuses before a grid starts, and two commands with one grid."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from otil_exp import app
 from otil_exp.multirun import check_start
+from otil_exp.run_folder.folder import RunFolder
 
 SRUN = {
     "SLURM_PROCID": "1",
@@ -49,3 +52,28 @@ def test_what_is_typed_reaches_these_rules(
     monkeypatch.setattr(sys, "argv", ["otil-exp", *typed, f"output_dir={tmp_path}"])
     with pytest.raises(SystemExit, match=re.escape(sentence)):
         app.main()
+
+
+@pytest.mark.ranks
+def test_two_shells_with_one_grid_both_end_well_and_no_cell_is_run_twice(tmp_path: Path) -> None:
+    small = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "metrics=none", "prompts.limit=1")
+    grid = ("preset=reference,balanced", "topology=2gpu_nosplit", f"output_dir={tmp_path}", "name=t")
+    shells = [
+        subprocess.Popen(
+            [sys.executable, "-m", "otil_exp.app", "-m", *small, *grid],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        said = [shell.communicate(timeout=200)[0] for shell in shells]
+    finally:
+        for shell in shells:
+            shell.kill()
+    assert [shell.returncode for shell in shells] == [0, 0], said
+    assert sum(words.count("done already, skipped") for words in said) == 2  # of four: each cell ran in one of them
+    folders = [RunFolder(path.parent) for path in (tmp_path / "t").glob("*/record.json")]
+    assert [folder.record["status"] for folder in folders] == ["done", "done"]
+    assert not any(folder.record.get("resumed") for folder in folders)

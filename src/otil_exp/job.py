@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from math import inf
 
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import Step
@@ -13,7 +14,7 @@ from otil_exp.methods.geometry import is_reference
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.scores import Share, score_run, settled
 from otil_exp.run_folder.cell import Cell
-from otil_exp.run_folder.lock import BusyError, is_locked, owner
+from otil_exp.run_folder.lock import NAME, BusyError, is_locked, owner
 from otil_exp.run_folder.reference import References
 from otil_exp.tracking import rescored
 
@@ -39,6 +40,9 @@ class Job:
 
     references: References = field(default_factory=References)
     """Looks references up for all cells of a command."""
+    wait_s: float = inf
+    """Seconds that other processes may go on with cells of this job before those count as failed. Ranks that others
+    started do not wait: their peers would wait in a collective."""
 
     def run(self, cells: Sequence[Cell], failures: dict[str, str]) -> None:
         """Run cells of one topology, device and collective time-out; failures gets why cells failed, by run folder.
@@ -47,14 +51,15 @@ class Job:
         another process runs is waited for, after the others, and holding no lock: two commands never wait for each
         other.
         """
-        left = list(cells)
+        deadline, left = time.monotonic() + self.wait_s, list(cells)
         while left:
             busy: list[Cell] = []
             with ExitStack() as locks:
                 to_run = [cell for cell in left if self._is_left(cell, locks, busy, failures)]
                 self._run_all(to_run, failures)
-            if busy:
-                self._wait_for(busy[0])
+            if busy and not self._wait_for(busy[0], deadline):
+                failures.update((str(cell.folder.path), _busy(cell)) for cell in busy)
+                return
             for cell in (*to_run, *busy):
                 if is_reference(cell.effective):
                     self.references.forget(cell.folder.path.parent)
@@ -95,15 +100,18 @@ class Job:
             failures[str(cell.folder.path)] = str(error)
         return False
 
-    def _wait_for(self, cell: Cell) -> None:
-        """Wait until nobody else runs a cell: as long as that process lives, since its lock goes with it."""
+    def _wait_for(self, cell: Cell, deadline: float) -> bool:
+        """Wait until nobody else runs a cell: while that process lives, since its lock goes with it. False if that is
+        later than the deadline."""
         said = ""
         while is_locked(cell.folder.path):
-            by = str(owner(cell.folder.path) or "another process")
-            if by != said:
+            if time.monotonic() >= deadline:
+                return False
+            if (by := _runner(cell)) != said:
                 self.say(f"{cell.label}: run by {by}, waiting for it (Ctrl-C leaves it alone)")
                 said = by
             time.sleep(POLL_S)
+        return True
 
     def _launch(self, cells: list[Cell]) -> None:
         first = cells[0]
@@ -115,6 +123,14 @@ class Job:
                 for cell in cells:
                     note_interruption(cell.folder)
             raise
+
+
+def _runner(cell: Cell) -> str:
+    return str(owner(cell.folder.path / NAME) or "another process")
+
+
+def _busy(cell: Cell) -> str:
+    return f"{cell.folder.path} is being run by {_runner(cell)}: type the command again when that has ended"
 
 
 def _on_rank(cells: Sequence[Cell], hosted: bool) -> None:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from otil_exp.launch.environment import job_port, place_of
+from otil_exp.launch.environment import free_port, job_port, place_of
 from otil_exp.launch.threads import threads_per_rank
 
 # What Slurm sets in the script of `sbatch --ntasks=4`, which is no rank though it has a SLURM_PROCID.
@@ -69,7 +69,7 @@ def test_the_first_node_is_reached_by_address_when_its_name_means_nothing(monkey
 def test_a_step_on_one_node_needs_no_name():
     place = place_of(TASK | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_NODEID": "0"})
     assert place is not None
-    assert (place.master_addr, place.local_world_size) == ("127.0.0.1", 4)
+    assert (place.master_addr, place.local_world_size) == ("localhost", 4)
 
 
 def test_master_addr_and_port_that_are_set_are_kept():
@@ -88,7 +88,7 @@ def test_a_task_of_submitits_local_executor_is_a_rank():
     environment = {"JOB_ID": "812", "NTASKS": "2", "GLOBALID": "1", "LOCALID": "1", "NODEID": "0"}
     place = place_of({f"SUBMITIT_LOCAL_{name}": value for name, value in environment.items()})
     assert place is not None
-    assert (place.rank, place.world_size, place.local_rank, place.master_addr) == (1, 2, 1, "127.0.0.1")
+    assert (place.rank, place.world_size, place.local_rank, place.master_addr) == (1, 2, 1, "localhost")
 
 
 def test_a_wrong_number_of_tasks_is_refused_with_what_to_type():
@@ -111,3 +111,12 @@ def test_threads_are_asked_for_or_inherited_or_shared_out(
     else:
         monkeypatch.setenv("OMP_NUM_THREADS", set_to)
     assert threads_per_rank(asked, local_ranks=1000) == threads
+
+
+def test_a_port_that_somebody_listens_at_is_passed_over() -> None:
+    """Job 7: 10007 + 707 = 10714, then 10715."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 10714))
+        taken.listen()
+        assert free_port(7) == "10715"
+    assert free_port(7) == "10714"

@@ -71,4 +71,4 @@ def test_tasks_of_a_slurm_step_join_and_agree(script: Path):
             task.kill()
     for output, words in zip(outputs, RETURNED, strict=True):
         assert words in output
-        assert f"127.0.0.1 {job_port(os.getpid(), 0)}" in output
+        assert f"localhost {job_port(os.getpid(), 0)}" in output

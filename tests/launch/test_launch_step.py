@@ -25,6 +25,7 @@ srun: error: gpu07: tasks 0,2-3: Segmentation fault (core dumped)
     [
         (KILLED, [(2, -9), (0, -9), (1, -9), (3, -15)]),
         (EXITED, [(1, 1), (0, -11), (2, -11), (3, -11)]),
+        ("srun: error: n1: task 2: Out Of Memory\nsrun: error: n1: task 0: Killed\n", [(2, -9), (0, -9)]),
         ("srun: error: Unable to create step for job 7: More processors requested than permitted\n", []),
     ],
 )

@@ -12,7 +12,7 @@ from ranks import run_ranks
 from trajectories import MODES, layers_in, picture
 from unpatched import upstream_picture
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 
 
 def work(rank: int, split_batch: bool) -> dict[tuple[str, str], bool]:
@@ -30,5 +30,5 @@ def work(rank: int, split_batch: bool) -> dict[tuple[str, str], bool]:
 
 @pytest.mark.parametrize(("world_size", "split_batch"), [(2, False), (4, True)])
 def test_groupnorm_upstream_is_upstreams_forward_bit_for_bit(world_size: int, split_batch: bool) -> None:
-    for same in run_ranks(world_size, work, split_batch, timeout=280):
+    for same in run_ranks(world_size, work, split_batch, timeout=600):
         assert same == {(kind, str(mode)): True for kind in tiny_sd.KINDS for mode in MODES}

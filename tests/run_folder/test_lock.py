@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.lock import BusyError, Owner, is_locked, owner
+from otil_exp.run_folder.lock import NAME, BusyError, Owner, held, is_held, is_locked, owner
 from otil_exp.run_folder.whole import make_writable
 
 HOLD = """
@@ -58,7 +59,7 @@ def test_a_taken_lock_names_its_owner_and_goes_with_it(tmp_path: Path) -> None:
         process.wait(10)
     assert not is_locked(folder.path)
     with folder.locked():
-        assert owner(folder.path) == Owner(platform.node(), os.getpid(), os.environ.get("SLURM_JOB_ID"))
+        assert owner(folder.path / NAME) == Owner(platform.node(), os.getpid(), os.environ.get("SLURM_JOB_ID"))
 
 
 def test_an_owner_that_was_cut_is_just_another_process(tmp_path: Path) -> None:
@@ -101,3 +102,31 @@ def test_what_killed_writers_left_goes_with_the_next_lock(tmp_path: Path) -> Non
     with folder.locked():
         assert [path.exists() for path in parts] == [False, False]
         assert [path.exists() for path in kept] == [True, True]
+
+
+def test_a_holder_is_waited_for_and_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "21")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    path, taken, leave = tmp_path / "any.lock", threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with held(path):
+            taken.set()
+            leave.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(30)
+    assert is_held(path)
+    with pytest.raises(BusyError, match="of job 21_3 on "), held(path):
+        pass
+    told: list[str] = []
+
+    def go(words: str) -> None:
+        told.append(words)
+        leave.set()
+
+    with held(path, 30, go):
+        assert len(told) == 1
+    holder.join(30)
+    assert not is_held(path)

@@ -31,10 +31,12 @@ class Cluster:
     conf: str
     """SLURM_CONF."""
 
-    def environment(self, faults: str = "") -> dict[str, str]:
-        """What a user's shell has on its login node."""
+    def environment(self, faults: str = "", path: Path | None = None) -> dict[str, str]:
+        """What a user's shell has on its login node; path: a checkout's src, by default where these tests run."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "WANDB_"))}
         paths = [str(Path(__file__).parent / "faults"), os.environ.get("PYTHONPATH", "")]
+        if path is not None:
+            paths[1] = str(path)
         return kept | {
             "SLURM_CONF": self.conf,
             "OTIL_EXP_FAULTS": faults,
@@ -43,19 +45,19 @@ class Cluster:
             "OMP_WAIT_POLICY": "passive",
         }
 
-    def start(self, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
+    def start(self, *arguments: str, faults: str = "", path: Path | None = None) -> subprocess.Popen[str]:
         """Type a command and let it run; its two streams as one text."""
         return subprocess.Popen(
             [*OTIL, *SMALL, *QUICK, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=self.environment(faults),
+            env=self.environment(faults, path),
         )
 
-    def run(self, *arguments: str, faults: str = "") -> tuple[int, str]:
+    def run(self, *arguments: str, faults: str = "", path: Path | None = None) -> tuple[int, str]:
         """Type a command and wait for its end: exit code and words."""
-        return ended(self.start(*arguments, faults=faults))
+        return ended(self.start(*arguments, faults=faults, path=path))
 
     def ask(self, *command: str) -> str:
         """What a command of Slurm prints."""
@@ -68,10 +70,10 @@ class Cluster:
         return self.ask("squeue", "--noheader", "--array", "--format=%i %T %j").splitlines()
 
 
-def ended(command: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(command: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> tuple[int, str]:
     """Wait for a command's end: exit code and words."""
     try:
-        said, _ = command.communicate(timeout=PATIENCE_S)
+        said, _ = command.communicate(timeout=patience_s)
     finally:
         command.kill()
     return command.returncode, said
@@ -91,21 +93,30 @@ def until(happened: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
+def runs_of(root: Path, name: str = "t") -> list[RunFolder]:
+    """Run folders of a grid that were begun."""
+    return [RunFolder(path.parent) for path in sorted((root / name).glob("*/record.json"))]
+
+
 def runs(root: Path, name: str = "t") -> dict[str, RunFolder]:
     """Run folders of a grid by method, ranks and split."""
     found = {}
-    for path in (root / name).glob("*/record.json"):
-        folder = RunFolder(path.parent)
+    for folder in runs_of(root, name):
         topology = folder.record["topology"]
         split = "split" if topology["split_batch"] else "nosplit"
         found[f"{folder.record['method']} {topology['world_size']} {split}"] = folder
     return found
 
 
+def jobs_of(root: Path, name: str = "t") -> dict[str, str]:
+    """Numbers of the jobs that a grid's ledger has, by name of the run folder."""
+    entries = json.loads((root / name / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
+    return {cell: str(entry["job"]) for cell, entry in entries.items()}
+
+
 def job_of(root: Path, folder: RunFolder, name: str = "t") -> str:
     """Number of the job that a grid's ledger has for a run folder."""
-    entries = json.loads((root / name / ".submitit" / "jobs.json").read_text(encoding="utf-8"))
-    return str(entries[folder.path.name][0])
+    return jobs_of(root, name)[folder.path.name]
 
 
 def pictures(folder: RunFolder) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.run_folder.folder import RunFolder
-from slurm.cluster import PATIENCE_S, SMALL, Cluster, ended, job_of, pictures, runs, until
+from slurm.cluster import PATIENCE_S, SMALL, Cluster, ended, job_of, jobs_of, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -92,6 +92,35 @@ def test_a_preempted_job_whose_launcher_was_killed_is_finished_and_found(
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in folder.images.iterdir()}.items()
 
 
+def test_a_job_that_is_told_of_its_end_before_it_listens_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = cluster.start(
+        "preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", "name=t", faults=f"late:{started}"
+    )
+    until(started.exists, "the job to start")
+    [job] = jobs_of(tmp_path).values()
+    cluster.ask("scancel", "--signal=USR2", "--batch", job)
+    status, said = ended(command)
+    assert status == 0, said
+    assert "Restarts=1" in cluster.ask("scontrol", "show", "job", job)
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done"
+
+
+def test_a_job_that_may_not_be_requeued_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    command = cluster.start(
+        "preset=reference", f"output_dir={tmp_path}", "name=t", "+hydra.launcher.additional_parameters.no_requeue=true",
+        faults="reference:0:slow",
+    )  # fmt: skip
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    cluster.ask("scancel", "--signal=USR2", "--batch", job_of(tmp_path, *runs(tmp_path).values()))
+    status, said = ended(command)
+    assert status == 1
+    assert "Slurm does not take it back into the queue" in said
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "preempted"
+
+
 def test_a_full_disk_is_named_and_costs_nothing_that_is_finished(cluster: Cluster, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -145,3 +174,30 @@ def wandb_ids(folder: RunFolder) -> list[str]:
     """Id of the W&B run that each start of a job logged to."""
     names = [path.name for path in (folder.path / "wandb").glob("offline-run-*")]
     return [re.sub(r"offline-run-\d+_\d+-", "", name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("requeue", "word"),
+    [((), "keeps away from"), (("+hydra.launcher.additional_parameters.no_requeue=true",), "its cells start again as")],
+)
+def test_a_node_that_fails_costs_nothing_but_time(
+    cluster: Cluster, tmp_path: Path, requeue: tuple[str, ...], word: str
+) -> None:
+    """Slurm puts the job back into the queue, or ends it as NODE_FAIL where it may not; the other node goes on."""
+    command = cluster.start(
+        "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", *requeue, faults="reference:0:slow"
+    )
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    job = job_of(tmp_path, *runs(tmp_path).values())
+    [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
+    try:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
+        status, said = ended(command)
+    finally:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")  # unless it is back, as it mostly is
+    assert status == 0, said
+    assert word in said
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done"
+    assert len(pictures(folder)) == 4
+    assert f"ExcNodeList={node}" in cluster.ask("scontrol", "show", "job", job_of(tmp_path, folder))

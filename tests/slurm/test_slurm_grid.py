@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otil_exp.slurm import queue
-from slurm.cluster import PATIENCE_S, ROOT, Cluster, interrupted, pictures, runs, until
+from slurm.cluster import PATIENCE_S, ROOT, Cluster, ended, interrupted, pictures, runs, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -86,9 +88,10 @@ def test_real_accounts_know_how_a_job_ended(
     """sacct over slurmdbd, which is asked once squeue has forgotten a job."""
     job = last_job(sweep[1])
     monkeypatch.setenv("SLURM_CONF", cluster.conf)
-    assert queue.states([job]) == {job: "COMPLETED"}
-    until(lambda: queue._sacct([job]).get(job) == "COMPLETED", "sacct")
-    assert queue.states(["999999"]) == {"999999": queue.GONE}
+    assert queue.standings([job])[job].state == "COMPLETED"
+    until(lambda: job in (found := queue._sacct([job])) and found[job].state == "COMPLETED", "sacct")
+    assert queue._sacct([job])[job].nodes in ("n1", "n2")
+    assert queue.standings(["999999"])["999999"].state == queue.GONE
 
 
 HELD = ("+hydra.launcher.additional_parameters={hold: true}", "preset=otil", "topology=2gpu_nosplit", "name=t")
@@ -175,3 +178,70 @@ def test_jobs_have_the_environment_of_hydra_job_env_set(cluster: Cluster, tmp_pa
     )  # fmt: skip
     assert status == 1
     assert "rank 0 failed: RuntimeError: a planted fault" in said
+
+
+def test_status_cancel_and_a_dry_run_know_the_queue(cluster: Cluster, tmp_path: Path) -> None:
+    dry, said = cluster.run(*HELD, f"output_dir={tmp_path}", "hydra.launcher.dry_run=true")
+    assert dry == 0, said
+    assert "1 cells of kinds that have not been run" in said
+    assert "#SBATCH --hold" in said
+    status, said = cluster.run(*HELD, f"output_dir={tmp_path}", "hydra.launcher.wait=false")
+    assert status == 0, said
+    [job] = re.findall(r"submitted as job (\S+)", said)  # the dry run has submitted none
+    assert "JobHeld" in typed(cluster, "status_main", tmp_path / "t")
+    assert f"cancelled job {job} (PENDING)" in typed(cluster, "cancel_main", tmp_path / "t")
+    assert not is_pending(cluster, job)
+    assert "1 cells: 1 ended" in typed(cluster, "status_main", tmp_path / "t")
+
+
+def typed(cluster: Cluster, entry_point: str, grid: Path) -> str:
+    """What otil-exp-status or otil-exp-cancel says."""
+    script = f"from otil_exp.status import {entry_point}; {entry_point}()"
+    return cluster.ask(sys.executable, "-c", script, str(grid))
+
+
+def test_jobs_of_a_snapshot_import_what_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
+    """The checkout is broken while the job waits in the queue."""
+    checkout = tmp_path / "src"
+    shutil.copytree(ROOT / "src", checkout, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    snapshot = (*HELD, "prompts.limit=1", f"output_dir={tmp_path}", "hydra.launcher.snapshot=true")
+    status, said = cluster.run(*snapshot, "hydra.launcher.wait=false", path=checkout)
+    assert status == 0, said
+    for module in ("job.py", "slurm/allocation.py", "run/generation.py"):
+        (checkout / "otil_exp" / module).write_text("raise RuntimeError('edited meanwhile')\n")
+    job = last_job(said)
+    cluster.ask("scontrol", "release", job)
+    until(lambda: not cluster.queue(), "the job")
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done", folder.record
+
+
+def test_what_the_shell_says_of_a_master_is_not_for_jobs_which_run_at_once(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "login.invalid")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    status, said = cluster.run(
+        "preset=balanced,otil", "topology=2gpu_nosplit", "prompts.limit=1", f"output_dir={tmp_path}", "name=t"
+    )
+    assert status == 0, said
+    assert {folder.record["status"] for folder in runs(tmp_path).values()} == {"done"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_launcher_that_is_killed_or_loses_its_terminal_says_what_goes_on(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # nohup's children ignore it
+    waiting = cluster.start(*HELD, f"output_dir={tmp_path}", "hydra.launcher.cancel_on_interrupt=true")
+    signal.signal(number, before)
+    assert waiting.stdout
+    submitted = [line for line in (waiting.stdout.readline() for _ in range(2)) if "submitted as job" in line]
+    time.sleep(1)  # it waits now
+    waiting.send_signal(number)
+    status, said = ended(waiting)
+    assert status == 1
+    job = last_job(submitted[0])
+    assert f"interrupted, and cancelled {job}" in said
+    assert not is_pending(cluster, job)

@@ -41,7 +41,9 @@ class SlurmLauncher(Launcher):
         check_folder(Path(self.settings.submitit_folder.partition("%j")[0]), "hydra.launcher.submitit_folder")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+
         from otil_exp.cells.grid import check_grid
+        from otil_exp.slurm.dry_run import describe
         from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
         from otil_exp.terminal import console as as_typed
@@ -59,6 +61,9 @@ class SlurmLauncher(Launcher):
             sys.exit(str(error))
         console = as_typed()
         console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
+        if self.settings.dry_run:
+            describe(members, self.settings, Path(members[0].cell.folder.path).parents[1], console)
+            return []
         if self.config.hydra.callbacks:
             console.print("hydra.callbacks: those of a grid are called here; those of a job are not called on Slurm")
         with env_override(self.config.hydra.job.env_set):  # sbatch hands its own environment to the jobs

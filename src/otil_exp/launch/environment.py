@@ -121,7 +121,7 @@ def _submitit_local(environment: Mapping[str, str]) -> Place | None:
         world_size=tasks,
         local_rank=int(environment["SUBMITIT_LOCAL_LOCALID"]),
         local_world_size=tasks,
-        master_addr=environment.get("MASTER_ADDR", "127.0.0.1"),
+        master_addr=environment.get("MASTER_ADDR", "localhost"),
         master_port=environment.get("MASTER_PORT") or job_port(int(environment["SUBMITIT_LOCAL_JOB_ID"]), 0),
         more_ranks="hydra.launcher.tasks_per_node={world_size}",
     )
@@ -135,10 +135,24 @@ def job_port(job: int, step: int) -> str:
     return str(FIRST_PORT + (101 * job + step) % PORTS)
 
 
+def free_port(job: int) -> str:
+    """MASTER_PORT of a step that starts on this host: of its job's ports the first that nobody listens at."""
+    both = socket.has_dualstack_ipv6()
+    for step in range(PORTS):
+        port = job_port(job, step)
+        try:
+            family = socket.AF_INET6 if both else socket.AF_INET
+            socket.create_server(("", int(port)), family=family, dualstack_ipv6=both).close()
+        except OSError:
+            continue
+        return port
+    raise RuntimeError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free on {socket.gethostname()}")
+
+
 def _first_host(environment: Mapping[str, str]) -> str:
     """Address of the node that holds rank 0: the first of the step's list."""
     if environment.get("SLURM_STEP_NUM_NODES", "1") == "1":
-        return "127.0.0.1"
+        return "localhost"  # 127.0.0.1 or ::1, which IPv6-only hosts have alone
     # "gpu[07-09,12],login1" -> "gpu07"
     host = re.sub(r"\[(\w+)[^\]]*\]", r"\1", environment["SLURM_STEP_NODELIST"]).split(",")[0]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from otil_exp.launch.environment import free_port
 from otil_exp.launch.failure import RankFailure, root_cause
 from otil_exp.launch.handover import hand_over, result_of
 from otil_exp.launch.rank import error_file
@@ -57,7 +59,7 @@ def start_step(
     complaints = step.folder / "srun.log"
     with complaints.open("w", encoding="utf-8") as file:
         srun = subprocess.Popen(
-            [*_srun(step, world_size), *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            [*_srun(step, world_size), *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=_environment()
         )
         try:
             status = srun.wait()
@@ -69,7 +71,10 @@ def start_step(
         failures = dict(_failures(said, step))
         if not failures:  # srun itself failed: no resources, no such node
             raise RankFailure(0, 0, status, f"did not start: {said.strip() or f'srun exited with code {status}'}")
-        raise root_cause(ChildFailedError("srun", failures), log_dir) from None
+        failure = root_cause(ChildFailedError("srun", failures), log_dir)
+        if failure.signal == "SIGKILL" and "Out Of Memory" in said:  # Slurm knows what we could only guess
+            failure.message = "killed by SIGKILL: the job's memory was used up; use a higher hydra.launcher.mem_gb"
+        raise failure from None
     result: T = result_of(step.folder)
     return result
 
@@ -86,6 +91,13 @@ def _srun(step: Step, world_size: int) -> list[str]:
     ]
     # Since 22.05 srun does not take it from sbatch, and would bind a rank to one CPU.
     return command + ([f"--cpus-per-task={step.cpus_per_task}"] if step.cpus_per_task else [])
+
+
+def _environment() -> dict[str, str]:
+    """Of the step: where its ranks meet is for us to say, whatever the shell had that the job was submitted from."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
+    # The batch script's host is the first one of the allocation, and so rank 0's.
+    return kept | {"MASTER_PORT": free_port(int(os.environ["SLURM_JOB_ID"]))}
 
 
 def _end(srun: subprocess.Popen[bytes]) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 
 import torch
 
-from otil_exp import __version__
+import otil_exp
 
 PACKAGES = ("torch", "diffusers", "transformers", "huggingface_hub", "distrifuser", "hydra-core")
+
+COMMIT_FILE = "git_commit.txt"
+"""Beside the code where it was copied out of its checkout: the commit it had there."""
 
 
 def now() -> str:
@@ -31,17 +34,19 @@ def provenance() -> dict[str, Any]:
         "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
         "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
         "versions": {
-            "otil_exp": __version__,
+            "otil_exp": otil_exp.__version__,
             "python": platform.python_version(),
             "cuda": torch.version.cuda,
             **_versions(),
         },
-        "git_commit": _commit(),
+        "git_commit": commit(),
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Commit of this code, with -dirty for changed files; None where it was installed from a wheel."""
+    if (noted := Path(otil_exp.__file__).with_name(COMMIT_FILE)).exists():
+        return noted.read_text(encoding="utf-8").strip() or None
     git = ["git", "-C", str(Path(__file__).parent)]
     if _command([*git, "ls-files", Path(__file__).name]) is None:
         return None

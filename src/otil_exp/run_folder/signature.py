@@ -11,6 +11,7 @@ from typing import Any
 
 from otil_exp.choices import Mode
 from otil_exp.config import ExperimentConfig
+from otil_exp.models.files import RANDOM
 from otil_exp.prompts import Prompt
 
 FORM = 2
@@ -34,12 +35,20 @@ def signature(effective: ExperimentConfig, prompts: list[Prompt]) -> str:
     A field that is added to the schema with a default leaves all signatures as they were.
     """
     used = prompts if effective.mode is Mode.generate else prompts[:1]
-    return _digest(said(effective) | {"prompts": [[prompt.index, prompt.text, prompt.seed] for prompt in used]})
+    return _digest(_of_run(effective) | {"prompts": [[prompt.index, prompt.text, prompt.seed] for prompt in used]})
 
 
 def picture_key(effective: ExperimentConfig) -> str:
     """12 hex digits over what fixes the picture of a (prompt, seed) but for the method: joins runs to a reference."""
-    return _digest({key: value for key, value in said(effective).items() if key in PICTURE_KEYS})
+    return _digest({key: value for key, value in _of_run(effective).items() if key in PICTURE_KEYS})
+
+
+def _of_run(effective: ExperimentConfig) -> dict[str, Any]:
+    """What is said of a run; of a model that comes from files, the files say what it is made of."""
+    found = said(effective)
+    if effective.model.source != RANDOM:
+        found["model"].pop("architecture", None)
+    return found
 
 
 def said(settings: Any, ignored: Mapping[str, Any] = IGNORED) -> dict[str, Any]:

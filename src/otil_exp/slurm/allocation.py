@@ -20,6 +20,7 @@ from submitit.core.utils import DelayedSubmission
 from otil_exp.choices import DeviceKind
 from otil_exp.run.scores import settled
 from otil_exp.run_folder.cell import Cell
+from otil_exp.slurm.batch import TOLD
 from otil_exp.slurm.resources import Resources
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ EARLY_S = 90.0
 
 UNTIL_KILLED_S = 600.0
 """Seconds to wait for SIGKILL after SIGTERM. A job that ends by itself then is not requeued after a preemption."""
+
+
+OTHERS_S = 120.0
+"""Seconds that another job may go on with our cells: one whose node failed holds their locks for a while on some file
+systems, and waiting longer would waste this job's GPUs."""
 
 
 class Warned(SystemExit):
@@ -83,7 +89,7 @@ class Allocation:
             cpus_per_task=self.resources.cpus_per_task,
             folder=submitit.JobEnvironment().paths.folder / "ranks",
         )
-        return Job(say=lambda words: print(words, flush=True), step=step)
+        return Job(say=lambda words: print(words, flush=True), step=step, wait_s=OTHERS_S)
 
     def _check_gpus(self) -> None:
         kind, needed = self.cells[0].effective.device.kind, self.resources.gpus_per_node
@@ -113,23 +119,42 @@ class Allocation:
         again.dump(beside)
         beside.replace(environment.paths.submitted_pickle)
         print(f"job {environment.job_id} goes back to the queue", flush=True)
-        subprocess.run(["scontrol", "requeue", environment.job_id], check=True, timeout=60)
+        _requeue(environment.job_id)
         sys.exit(128 + signal.SIGUSR2)
+
+
+def _requeue(job_id: str) -> None:
+    """Put this job back into the queue. Raises RuntimeError with Slurm's words where it refuses."""
+    try:
+        subprocess.run(["scontrol", "requeue", job_id], check=True, capture_output=True, text=True, timeout=60)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        said = str(error.stderr or error).strip()
+        raise RuntimeError(
+            f"job {job_id} was told of its end, and Slurm does not take it back into the queue ({said}): nothing "
+            "that is finished is lost, the same command goes on with what is missing"
+        ) from error
 
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
     """Turn USR2 and SIGTERM into exceptions of the main thread, the first of them only; the ranks end with it.
 
+    After the block they are ignored: the cells are through, and what is left takes no time.
+
     submitit's own handlers count every end of a short job as a time-out too many, and leave ranks to Slurm.
     """
 
     def tell(signum: int, frame: FrameType | None) -> NoReturn:
-        for other in (signal.SIGUSR2, signal.SIGTERM):
-            signal.signal(other, signal.SIG_IGN)
+        _ignore()
         raise (Warned if signum == signal.SIGUSR2 else Stopped)(128 + signum)
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGUSR2, signal.SIGTERM)}
+    for number in TOLD:
+        signal.signal(number, tell)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)  # what came since the batch script began arrives here
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    _ignore()
+
+
+def _ignore() -> None:
+    for number in TOLD:
+        signal.signal(number, signal.SIG_IGN)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 
 UNDER_WAY = {
     "PENDING",
@@ -22,19 +24,14 @@ UNDER_WAY = {
 }
 """States (squeue(1), JOB STATE CODES) of jobs that have not ended for good."""
 
+HEALTHY = {"allocated", "completing", "idle", "mixed", "planned", "reserved"}
+"""States (sinfo(1), NODE STATE CODES) of nodes that run jobs; a star behind them says that a node does not answer."""
+
+NODE_FAILED = {"BOOT_FAIL", "NODE_FAIL"}
+"""States of jobs that their node ended."""
+
 GONE = "GONE"
 """State of a job that nobody remembers."""
-
-NEVER = {
-    "BadConstraints",
-    "DependencyNeverSatisfied",
-    "InvalidAccount",
-    "InvalidQOS",
-    "PartitionConfig",
-    "PartitionNodeLimit",
-    "PartitionTimeLimit",
-}
-"""Reasons (squeue(1), JOB REASON CODES) for which a job waits until somebody changes it or the cluster."""
 
 TIMEOUT_S = 60.0
 """Bound on every question to Slurm, in seconds."""
@@ -44,54 +41,105 @@ class QueueError(RuntimeError):
     """Slurm does not answer."""
 
 
-def states(job_ids: Iterable[str]) -> dict[str, str]:
-    """State of every job, elements of arrays as "21_0". Raises QueueError while slurmctld does not answer."""
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a job stands."""
+
+    state: str = GONE
+    """squeue(1), JOB STATE CODES."""
+
+    reason: str = ""
+    """Slurm's word for why it waits, where it does; squeue(1), JOB REASON CODES."""
+
+    nodes: str = ""
+    """Where it runs, or ran, as Slurm writes lists: n[1-2]."""
+
+    submitted: str = ""
+    """When it was submitted, or went back to the queue last, by Slurm's clock."""
+
+    script: str = ""
+    """The batch script that sbatch was given, a file of its own for each array: it tells a job from another that got
+    its number later."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended for good."""
+        return self.state in UNDER_WAY
+
+
+def standings(job_ids: Iterable[str]) -> dict[str, Standing]:
+    """How every job stands, elements of arrays as "21_0". Raises QueueError while slurmctld does not answer."""
     wanted = sorted(set(job_ids))
     if not wanted:
         return {}
-    found = _squeue(wanted, "all", "%T")
+    found = _squeue(wanted)
     if missing := [job for job in wanted if job not in found]:
         found |= _sacct(missing)
-    return {job: found.get(job, GONE) for job in wanted}
+    return {job: found.get(job, Standing()) for job in wanted}
 
 
-def reasons(job_ids: Iterable[str]) -> dict[str, str]:
-    """Slurm's word for why jobs wait, of those that do. Raises QueueError while slurmctld does not answer."""
-    wanted = sorted(set(job_ids))
-    return {job: why for job, why in _squeue(wanted, "PENDING", "%r").items() if job in wanted} if wanted else {}
+@cache
+def cluster_name() -> str:
+    """Name of the cluster that this shell's commands ask. Raises QueueError while slurmctld does not answer."""
+    for line in _ask(["scontrol", "show", "config"]).splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "ClusterName":
+            return value.strip()
+    return ""
 
 
 def cancel(job_ids: Iterable[str]) -> None:
     """scancel jobs, those that have ended too."""
-    subprocess.run(["scancel", "--quiet", *sorted(set(job_ids))], timeout=TIMEOUT_S, check=False)
+    if wanted := sorted(set(job_ids)):
+        subprocess.run(["scancel", "--quiet", *wanted], timeout=TIMEOUT_S, check=False)
 
 
-def _squeue(jobs: list[str], of: str, column: str) -> dict[str, str]:
-    """One column of squeue's, for the jobs that are in a state."""
+def unhealthy(nodes: str) -> list[str]:
+    """Those nodes of a list (n[1-2]) that Slurm gives no jobs at present. Raises QueueError."""
+    said = _ask(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N|%T"])
+    found = dict(line.split("|", 1) for line in said.splitlines())  # a line a partition
+    return sorted(node for node, state in found.items() if state not in HEALTHY)
+
+
+def exclude(job_id: str, nodes: str) -> None:
+    """Keep a job that waits away from nodes. Raises QueueError."""
+    _ask(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={nodes}"])
+
+
+def _squeue(jobs: list[str]) -> dict[str, Standing]:
+    """The jobs that Slurm has in its memory: for some minutes after their end, too."""
     masters = ",".join(sorted({job.split("_")[0] for job in jobs}))
-    command = ["squeue", "--noheader", "--array", f"--states={of}", f"--format=%i|{column}", f"--jobs={masters}"]
+    said = _ask(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N|%V|%o", f"--jobs={masters}"])
+    found = {}
+    for line in said.splitlines():
+        job, state, reason, nodes, submitted, script = line.split("|", 5)
+        waits = reason if state == "PENDING" else ""
+        found[job] = Standing(state=state, reason=waits, nodes=nodes, submitted=submitted, script=script)
+    return found
+
+
+def _ask(command: list[str]) -> str:
+    """What a command of Slurm prints; of jobs that it does not remember, nothing. Raises QueueError."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except FileNotFoundError as error:
+        raise QueueError(f"there is no {command[0]} on the PATH") from error
     except subprocess.TimeoutExpired as error:
-        raise QueueError(f"squeue did not answer in {TIMEOUT_S:g} s") from error
+        raise QueueError(f"{command[0]} did not answer in {TIMEOUT_S:g} s") from error
     if done.returncode and "Invalid job id" not in done.stderr:
         raise QueueError(done.stderr.strip())
-    return dict(line.split("|", 1) for line in done.stdout.splitlines())
+    return done.stdout
 
 
-def _sacct(jobs: list[str]) -> dict[str, str]:
+def _sacct(jobs: list[str]) -> dict[str, Standing]:
     """Empty where Slurm keeps no accounts."""
-    command = [
-        "sacct",
-        "--noheader",
-        "--allocations",
-        "--parsable2",
-        "--format=JobID,State",
-        f"--jobs={','.join(jobs)}",
-    ]
+    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID,State,NodeList"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run([*command, f"--jobs={','.join(jobs)}"], capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    # "CANCELLED by 1000"
-    return {job: state.split()[0] for job, state in (line.split("|", 1) for line in done.stdout.splitlines())}
+    found = {}
+    for line in done.stdout.splitlines():
+        job, state, nodes = line.split("|", 2)
+        found[job] = Standing(state=state.split()[0], nodes=nodes)  # "CANCELLED by 1000"
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 from otil_exp.slurm.resources import Resources
 from otil_exp.slurm.settings import SlurmSettings
+from otil_exp.slurm.snapshot import import_from
 
 _FOLLOWS = {
     "_target_",
@@ -32,13 +34,19 @@ PASSED = {field.name for field in fields(SlurmQueueConf)} - _FOLLOWS
 """Settings that go to sbatch as they are."""
 
 
-def executor_for(resources: Resources, settings: SlurmSettings, after: list[str]) -> submitit.AutoExecutor:
-    """What submits jobs of these resources; after: jobs that must have ended before, however they did."""
+def executor_for(
+    resources: Resources, settings: SlurmSettings, after: Sequence[str] = (), code: Path | None = None
+) -> submitit.AutoExecutor:
+    """What submits jobs of these resources.
+
+    after: jobs that must have ended before, however they did; code: a snapshot that the jobs import.
+    """
     # The batch shell becomes our process: Slurm then tells it, and not a shell in front of it, of the job's end.
-    executor = submitit.AutoExecutor(
-        folder=settings.submitit_folder, cluster="slurm", slurm_python=f"exec {shlex.quote(sys.executable)}"
-    )
+    python = f"exec {shlex.quote(sys.executable)} -m otil_exp.slurm.batch"
+    executor = submitit.AutoExecutor(folder=settings.submitit_folder, cluster="slurm", slurm_python=python)
     passed = {name: value for name in sorted(PASSED) if (value := getattr(settings, name)) is not None}
+    # A signal before that must not end the job: Slurm requeues what it preempts, or kills it in the end.
+    passed["setup"] = ["trap '' USR2 TERM", *(settings.setup or []), *(import_from(code) if code else [])]
     common = set(OmegaConf.structured(BaseQueueConf).keys())
     parameters: dict[str, Any] = {key if key in common else f"slurm_{key}": value for key, value in passed.items()}
     executor.update_parameters(
@@ -51,13 +59,22 @@ def executor_for(resources: Resources, settings: SlurmSettings, after: list[str]
     return executor
 
 
+def script_of(resources: Resources, settings: SlurmSettings, jobs: int) -> str:
+    """The batch script of an array of jobs, less what is only known when they are submitted."""
+    executor = executor_for(resources, settings)._executor  # submitit shows a script only by submitting it
+    assert isinstance(executor, submitit.SlurmExecutor)
+    if jobs > 1:
+        executor.parameters["map_count"] = jobs
+    return executor._make_submission_file_text(executor._submitit_command_str, "")
+
+
 def log_of(job_id: str, settings: SlurmSettings) -> Path:
     """Where a job's own process writes its errors; its ranks have logs of their own in the run folders."""
     ending = "out" if settings.stderr_to_stdout else "err"
     return Path(settings.submitit_folder.replace("%j", job_id)) / f"{job_id}_0_log.{ending}"
 
 
-def _more(resources: Resources, settings: SlurmSettings, after: list[str]) -> dict[str, Any]:
+def _more(resources: Resources, settings: SlurmSettings, after: Sequence[str]) -> dict[str, Any]:
     """Parameters of sbatch that submitit does not know, or would take for tasks of its own."""
     more: dict[str, Any] = {
         "ntasks-per-node": resources.tasks_per_node,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -10,25 +11,32 @@ from rich.console import Console
 from otil_exp.cells.grid import Member
 from otil_exp.methods.geometry import is_reference
 from otil_exp.report.table import summary
+from otil_exp.slurm.interrupts import ends_raise
+from otil_exp.slurm.ledger import Ledger
 from otil_exp.slurm.queue import QueueError, cancel
 from otil_exp.slurm.settings import SlurmSettings
-from otil_exp.slurm.submit import Submission, submit
-from otil_exp.slurm.watch import wait_for
+from otil_exp.slurm.submit import Submission, Submitter
+from otil_exp.slurm.watch import Watch
 
 
 def run_grid(members: Sequence[Member], settings: SlurmSettings, grid_folder: Path, console: Console) -> str | None:
     """Run a checked grid; returns what is wrong, in the words for the user, or None."""
     submission, failures = Submission(), dict[str, str]()
+    say = partial(console.print, markup=False, highlight=False)
+    submitter = Submitter(settings, Ledger(grid_folder.absolute()), submission, say)
     try:
-        submit(members, settings, grid_folder.absolute(), submission)
-        failures |= submission.refused
-        _announce(submission, members, console)
-        if settings.wait:
-            wait_for(submission.jobs, console, settings, failures)
+        with ends_raise():
+            submitter.submit(members)
+            failures |= submission.refused
+            _announce(submission, members, console)
+            if settings.wait:
+                Watch(console, settings, failures, submitter.submit_again).wait_for(submission.jobs)
     except QueueError as error:
         if not submission.jobs:
             return f"nothing was submitted: Slurm does not answer ({error})"
         return f"Slurm does not answer ({error}); the jobs go on, and the same command waits for them again"
+    except ValueError as error:
+        return str(error)
     except KeyboardInterrupt:
         _verdict(members, failures, console)
         return _interrupted(submission, settings)

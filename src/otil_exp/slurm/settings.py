@@ -46,6 +46,16 @@ class SlurmSettings(SlurmQueueConf):
     poll_s: float = 5.0
     """Seconds between looks at the queue."""
 
+    dry_run: bool = False
+    """Say which jobs the grid would become, their hours by earlier runs, and show the batch scripts; submit nothing."""
+
+    snapshot: bool = False
+    """Jobs import a copy of the code as it is now, below the grid's .submitit; false: the checkout as it is when they
+    start."""
+
+    max_node_failures: int = 2
+    """How often the cells of a job whose node failed are started again, away from that node."""
+
     cancel_on_interrupt: bool = False
     """Whether Ctrl-C cancels the jobs; they go on otherwise, and the same command waits for them again."""
 
@@ -119,6 +129,7 @@ def _check_counts(settings: SlurmSettings) -> None:
         "timeout_min": 1,
         "signal_delay_s": 1,
         "max_num_timeout": 0,
+        "max_node_failures": 0,
     }
     for name, bound in least.items():
         if (count := getattr(settings, name)) is not None and count < bound:

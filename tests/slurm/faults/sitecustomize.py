@@ -2,6 +2,7 @@
 
 OTIL_EXP_FAULTS="METHOD:RANK:WHAT,..."; WHAT is raise (an exception), kill (SIGKILL of itself), slow (rank 0 rests after
 each picture) or stall (rank 0 rests for ever after its second picture, in the first start of a job).
+"late:FILE": a job makes a file in its first start, and rests before it has any handler of signals.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import time
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from typing import Any
 
 REST_S = 2.5
@@ -63,5 +65,13 @@ def resting(write: Any, *seconds: float) -> Any:
     return write_and_rest
 
 
-if os.environ.get("OTIL_EXP_FAULTS"):
+def rest_in_a_job_that_starts(fault: str) -> None:
+    if "submitit.core._submit" in sys.orig_argv[:4] and "SLURM_RESTART_COUNT" not in os.environ:
+        Path(fault.removeprefix("late:")).touch()
+        time.sleep(2 * REST_S)
+
+
+if os.environ.get("OTIL_EXP_FAULTS", "").startswith("late:"):
+    rest_in_a_job_that_starts(os.environ["OTIL_EXP_FAULTS"])
+elif os.environ.get("OTIL_EXP_FAULTS"):
     sys.meta_path.insert(0, Planted())

@@ -1,16 +1,19 @@
-"""Two commands with one cell: the second waits for the first, then finds it done, or takes it over."""
+"""Which cells a job runs: not those that are done, whole and scored, nor those that another command runs now."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from composing import Compose
 from otil_exp import job as job_module
 from otil_exp.cells.prepare import prepare
 from otil_exp.job import Job
+from otil_exp.run.scores import settled
 from otil_exp.run_folder.cell import Cell
 from run_folder.test_lock import held_by_another
 
@@ -92,3 +95,23 @@ def test_a_cell_with_a_broken_file_fails_alone(cells: list[Cell], launched: list
     Job(say=lambda words: None).run(cells, failures)
     assert launched == [[cells[1]]]
     assert "record.json is not whole" in failures[str(cells[0].folder.path)]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-5], lambda data: b"", lambda data: bytes(len(data))])
+def test_a_finished_cell_with_a_damaged_picture_is_run_again(
+    composed: Compose,
+    launched: list[list[Cell]],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
+) -> None:
+    monkeypatch.setattr(job_module, "score_run", lambda *arguments: None)
+    cell = prepare(composed("device=cpu", "preset=reference", "prompts.limit=1"))
+    cell.folder.write_image(0, Image.new("RGB", (8, 8), "red"))
+    cell.folder.finish(is_reference=True)
+    Job(say=lambda words: None).run([cell], {})
+    assert launched == []
+    path = cell.folder.image_path(0)
+    path.write_bytes(damage(path.read_bytes()))
+    assert not settled(cell)
+    Job(say=lambda words: None).run([cell], {})
+    assert launched == [[cell]]
