@@ -41,7 +41,7 @@ def runs_of(folder: RunFolder) -> list[Path]:
 
 def read(path: Path) -> Logged:
     """One run's folder, offline-run-..."""
-    inspect = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(path)]
+    inspect = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
     text = subprocess.run(inspect, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
     records = [json.loads(line) for line in text.splitlines() if line.strip()]
     kinds: dict[str, list[Any]] = {}

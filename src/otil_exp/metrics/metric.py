@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from otil_exp.config import MetricsConfig
+
+if TYPE_CHECKING:  # seconds; wanted by those who score, not by tables of scores
+    import torch
 
 PairScore = Callable[[np.ndarray, np.ndarray], float]
 """Picture and reference picture, (H, W, 3) float in [0, 1] -> score."""

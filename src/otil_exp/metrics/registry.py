@@ -7,19 +7,49 @@ METRICS with its `load`, a test, and a line in docs/metrics.md; `metrics.paired=
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otil_exp.config import MetricsConfig
-from otil_exp.metrics.efficientnet import EfficientNetLite0
-from otil_exp.metrics.extractors import inception_weights
-from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS, Metric
-from otil_exp.metrics.pairwise import PSNR_CAP_DB, SSIM_WINDOW, psnr, ssim
-from otil_exp.metrics.perceptual import PerceptualDistance, find_alexnet
-from otil_exp.metrics.text_image import SHAPES, check_text_image
-from otil_exp.shapes.classifier import FEATURES
+from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS, Metric, PairScore
+from otil_exp.metrics.sizes import EFFNET_FEATURES, PSNR_CAP_DB, SHAPES, SSIM_WINDOW
+from otil_exp.shapes import FEATURES
+
+if TYPE_CHECKING:  # seconds; wanted by those who score, not by tables of scores
+    import torch
+
+
+def _psnr(settings: MetricsConfig, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.pairwise import psnr
+
+    return psnr
+
+
+def _ssim(settings: MetricsConfig, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.pairwise import ssim
+
+    return ssim
+
+
+def _perceptual(name: str, weights: Path | None, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.perceptual import PerceptualDistance
+
+    return PerceptualDistance.load(name, weights, device)
 
 
 def _alexnet(settings: MetricsConfig) -> Path | None:
     return Path(settings.alexnet_weights) if settings.alexnet_weights else None
+
+
+def _check_alexnet(settings: MetricsConfig) -> object:
+    from otil_exp.metrics.perceptual import find_alexnet
+
+    return find_alexnet(_alexnet(settings))
+
+
+def _check_text_image(settings: MetricsConfig) -> None:
+    from otil_exp.metrics.text_image import check_text_image
+
+    check_text_image(str(settings.text_image))
 
 
 COST = (
@@ -44,7 +74,7 @@ PAIRED = (
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: settings.psnr or "psnr" in settings.paired,
-        load=lambda settings, device: psnr,
+        load=_psnr,
         cap=PSNR_CAP_DB,
     ),
     Metric(
@@ -55,18 +85,19 @@ PAIRED = (
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: settings.ssim or "ssim" in settings.paired,
-        load=lambda settings, device: ssim,
+        load=_ssim,
         min_side=SSIM_WINDOW,
     ),
     Metric(
         key="ref/lpips_alex",
         title="LPIPS",
         better=-1,
+        form=".4f",
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: "lpips_alex" in (settings.perceptual, *settings.paired),
-        load=lambda settings, device: PerceptualDistance.load("lpips_alex", _alexnet(settings), device),
-        check_files=lambda settings: find_alexnet(_alexnet(settings)),
+        load=lambda settings, device: _perceptual("lpips_alex", _alexnet(settings), device),
+        check_files=_check_alexnet,
         model="lpips_alex",
         min_side=64,
     ),
@@ -74,10 +105,11 @@ PAIRED = (
         key="ref/effnet_lite0_5stage",
         title="EfficientNet distance",
         better=-1,
+        form=".4f",
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: "effnet_lite0_5stage" in (settings.perceptual, *settings.paired),
-        load=lambda settings, device: PerceptualDistance.load("effnet_lite0_5stage", None, device),
+        load=lambda settings, device: _perceptual("effnet_lite0_5stage", None, device),
         model="effnet_lite0_5stage",
         min_side=32,
     ),
@@ -150,6 +182,8 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
     """Frechet (key, title) and kernel distance (key, title, scale) of an extractor's features, to both other sets."""
 
     def files(settings: MetricsConfig) -> object:
+        from otil_exp.metrics.extractors import inception_weights
+
         return inception_weights(settings.inception_weights) if extractor == "inception" else None
 
     def metric(name: str, title: str, against: str, scale: float = 1, *, enough: int, core: bool = False) -> Metric:
@@ -159,6 +193,7 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
             title=f"{title} {'w/ orig.' if of_reference else 'w/ GT'}",
             better=-1,
             scale=scale,
+            form=".2f",
             delta="" if of_reference else "difference",
             core=core,
             enough=enough,
@@ -187,7 +222,7 @@ SETS = (
     *_sets("inception", 2048, ("fid", "FID"), ("kid", "KID x 1000", 1e3)),
     *_sets(
         "effnet_lite0",
-        EfficientNetLite0.feature_size,
+        EFFNET_FEATURES,
         ("frechet_effnet_lite0", "Frechet (EfficientNet)"),
         ("kernel_effnet_lite0", "kernel distance x 1000 (EfficientNet)", 1e3),
     ),
@@ -210,7 +245,7 @@ TEXT = (
         delta="difference",
         core=True,
         wanted=lambda settings: settings.text_image not in (None, SHAPES),
-        check_files=lambda settings: check_text_image(str(settings.text_image)),
+        check_files=_check_text_image,
     ),
     Metric(
         key="text/shapes_text_image",
