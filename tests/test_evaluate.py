@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
+from otil_exp import evaluate
+from otil_exp.config import MetricsConfig
+from otil_exp.evaluate import devices_of
+from report.folders import add_pictures, make_reference, make_run
 from test_app import SMALL, folders, otil_exp
 
 EVALUATE = (sys.executable, "-m", "otil_exp.evaluate")
@@ -55,3 +63,50 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert main([*arguments]) == 1
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_are_scored_over_the_gpus_there_are_or_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert devices_of("auto") == devices_of("cuda") == ["cuda:0", "cuda:1"]
+    assert devices_of("cpu") == ["cpu"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert devices_of("auto") == ["cpu"]
+    with pytest.raises(ValueError, match="--device=cuda: there is no GPU here; use --device=cpu"):
+        devices_of("cuda")
+
+
+class Pool:
+    """Stands for processes: notes what each is asked to score, in the order of asking."""
+
+    def __init__(self, asked: list[tuple[str, str]]) -> None:
+        self.asked = asked
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def submit(self, score: object, path: Path, settings: object, device: str) -> Future[None]:
+        self.asked.append((path.name, device))
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+def test_runs_take_the_devices_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(evaluate, "ProcessPoolExecutor", lambda *jobs, **options: Pool(asked))
+    folders = [make_run(tmp_path, name) for name in "abc"]
+    assert evaluate.score_all(folders, MetricsConfig(), 2, ["cuda:0", "cuda:1"], Console()) == []
+    assert asked == [("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:0")]
+
+
+def test_finished_runs_are_scored_beside_their_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Flat grey of 100; 101 above the middle and 109 below: errors of 1 and 9 levels, 41 levels^2 in the mean."""
+    preset = {"preset": {"parallelism": "none", "split_scheme": None}}
+    make_reference(tmp_path, config=preset)
+    run = make_run(tmp_path, "1", config=preset)
+    add_pictures(run, level=101, below=8)
+    assert evaluate.main([str(tmp_path), "metrics=none", "metrics.psnr=true", "--jobs=1", "--device=cpu"]) == 0
+    assert run.metrics["ref/psnr"]["value"] == pytest.approx(20 * math.log10(255) - 10 * math.log10(41))
+    assert "otil" in capsys.readouterr().out

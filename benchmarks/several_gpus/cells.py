@@ -14,6 +14,7 @@ from otil_exp.choices import DeviceKind, GnSync
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.job import Job
+from otil_exp.methods.geometry import topology_of
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
@@ -73,20 +74,13 @@ def run_cells(cells: list[Cell]) -> None:
 
 def name_of(effective: ExperimentConfig) -> str:
     """Method, topology, engine, device and size of a cell."""
-    topology = effective.topology
     device = "" if effective.device.kind is not DeviceKind.shared_gpu else " shared_gpu"
     method = _method(effective.preset.name, getattr(effective.preset, "gn_sync", False))
-    place = _place(topology.world_size, topology.split_batch)
-    return f"{method} {place} {effective.engine.name.name}{device} {effective.height}"
+    return f"{method} {topology_of(effective).name} {effective.engine.name.name}{device} {effective.height}"
 
 
 def _method(name: str, gn_sync: bool | str) -> str:
     return f"{name} gn_sync=fused" if gn_sync_of(gn_sync) is GnSync.fused else name
-
-
-def _place(world_size: int, split_batch: bool) -> str:
-    split = "" if world_size == 1 else " split" if split_batch else " nosplit"
-    return f"{world_size}gpu{split}"
 
 
 def keep_timed(plan: Plan) -> None:
@@ -102,10 +96,9 @@ def keep_timed(plan: Plan) -> None:
 
 def _name(folder: RunFolder) -> str:
     """`name_of`, from a run folder."""
-    record, topology = folder.record, folder.record["topology"]
+    record = folder.record
     method = _method(record["method"], record["effective"]["preset"].get("gn_sync", False))
-    place = _place(topology["world_size"], topology["split_batch"])
-    return f"{method} {place} {record['engine']} {folder.config['height']}"
+    return f"{method} {record['topology']['name']} {record['engine']} {folder.config['height']}"
 
 
 def figures(folder: RunFolder) -> dict[str, Any]:

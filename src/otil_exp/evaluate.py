@@ -32,6 +32,7 @@ from otil_exp.run_folder.snapshot import Snapshot
 from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.schema import register_schema
 from otil_exp.terminal import console as as_typed
+from otil_exp.tracking import rescored
 
 EXAMPLES = """examples:
   otil-exp-evaluate outputs/demo                              every finished run below, metrics=pairwise
@@ -141,6 +142,7 @@ def _score(path: Path, settings: MetricsConfig, device: str) -> None:
     folder = RunFolder(path)
     with folder.locked():
         score_run(folder, settings, Share.all(), device, references=_references())
+        rescored(folder)
 
 
 @cache

@@ -16,6 +16,7 @@ from otil_exp.run.scores import Share, score_run, settled
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.lock import NAME, BusyError, is_locked, owner
 from otil_exp.run_folder.reference import References
+from otil_exp.tracking import rescored
 
 POLL_S = 1.0
 """Seconds between looks at a lock that another process holds."""
@@ -89,6 +90,7 @@ class Job:
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
             if self.main and not settled(cell, self.references):
                 score_run(cell.folder, cell.effective.metrics, Share.all())
+                rescored(cell.folder)
         except BusyError as error:
             if self.hosted:  # the other ranks are on their way
                 failures[str(cell.folder.path)] = str(error)

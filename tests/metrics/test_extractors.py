@@ -134,7 +134,7 @@ def test_only_inception_is_called_fid(inception: Extractor, pictures: Tensor) ->
     names = {}
     for extractor in (inception, load_extractor("effnet_lite0"), load_extractor("shapes_classifier")):
         features = extractor(pictures[:3])
-        distances = set_distances(features, features[:2], extractor, "orig")
+        distances = set_distances(features, features[:2], extractor, "gt")
         names[extractor.name] = tuple(distances)
         for distance in distances.values():
             assert (distance.extractor, distance.n, distance.n_reference) == (extractor.name, 3, 2)
@@ -144,9 +144,9 @@ def test_only_inception_is_called_fid(inception: Extractor, pictures: Tensor) ->
                 extractor.backend,
             )
     assert names == {
-        "inception": ("fid/orig", "kid/orig"),
-        "effnet_lite0": ("frechet_effnet_lite0/orig", "kernel_effnet_lite0/orig"),
-        "shapes_classifier": ("frechet_shapes/orig", "kernel_shapes/orig"),
+        "inception": ("fid/gt", "kid/gt"),
+        "effnet_lite0": ("frechet_effnet_lite0/gt", "kernel_effnet_lite0/gt"),
+        "shapes_classifier": ("frechet_shapes/gt", "kernel_shapes/gt"),
     }
 
 

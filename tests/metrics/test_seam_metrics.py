@@ -157,24 +157,24 @@ def test_what_is_no_picture_is_refused() -> None:
 
 
 def most_detailed_at_the_seam(fault: float) -> tuple[np.ndarray, np.ndarray]:
-    """Noise of 1 to 20 levels, rising and falling every 64 of 256 rows, highest at row 128; a method errs by a tenth.
+    """Noise of 1 to 10 levels, rising and falling every 64 of 256 rows, highest at row 128; a method errs by a tenth.
 
     fault: levels of noise that it adds in the 8 rows on either side of the boundary at row 128.
     """
     rng = np.random.default_rng(0)
-    detail = 20 ** (0.5 + 0.5 * np.cos(2 * np.pi * np.arange(256) / 64))[:, None, None]
+    detail = 10 ** (0.5 + 0.5 * np.cos(2 * np.pi * np.arange(256) / 64))[:, None, None]
     reference = 128 + detail * rng.normal(size=(256, 96, 3))
     picture = reference + 0.1 * detail * rng.normal(size=reference.shape)
     picture[120:136] += fault * rng.normal(size=(16, 96, 3))
-    return picture / 255, reference / 255
+    return picture.clip(0, 255) / 255, reference / 255
 
 
 def test_detail_at_the_seam_raises_the_energy_ratio_and_not_its_z() -> None:
-    """Mean energy of the rows with detail is far above the rest: 4 dB and more, as if there were a fault."""
+    """Mean energy of the rows with detail is far above the rest: 3 dB and more, as if there were a fault."""
     seam = Boundaries(rows=(128,))
-    without, with_one = (most_detailed_at_the_seam(fault) for fault in (0, 60))
+    without, with_one = (most_detailed_at_the_seam(fault) for fault in (0, 30))
     quiet, faulty = (seam_metrics(picture, seam, reference) for picture, reference in (without, with_one))
-    assert quiet["ref/ser_db"][0] > 4
+    assert quiet["ref/ser_db"][0] > 3
     assert quiet["ref/ser_z"][0] < 2
     assert faulty["ref/ser_z"][0] > 3
 

@@ -12,7 +12,8 @@ from thread_counts import on_threads
 from torch import Tensor
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPImageProcessorPil, CLIPModel, CLIPProcessor
 
-from otil_exp.metrics.text_image import SHAPES, Clip, clip_score, load_text_image
+from otil_exp.metrics.sizes import SHAPES
+from otil_exp.metrics.text_image import Clip, clip_score, load_text_image
 from otil_exp.shapes.scenes import parse, render
 from otil_exp.shapes.text_image import load_tokenizer
 

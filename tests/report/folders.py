@@ -13,32 +13,33 @@ from otil_exp.run_folder.steps import StepRow
 
 PROMPTS = ("a red circle", "a blue square")
 
+PICTURE = ("model", "height", "width", "num_inference_steps", "guidance_scale", "scheduler")
+"""Parts of a config that make the picture key differ."""
+
 
 def make_run(
     grid: Path, name: str, *, config: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None, **record: Any
 ) -> RunFolder:
     """A finished otil run on 4 GPUs without pictures and steps, but for what is given; metrics: key -> value."""
     folder = RunFolder(grid / name)
-    folder.write_config(
-        {
-            "name": "handmade",
-            "height": 16,
-            "width": 16,
-            "num_inference_steps": 4,
-            "guidance_scale": 5.0,
-            "scheduler": "ddim",
-            "groupnorm": "exact",
-            "mode": "generate",
-            "model": {"name": "shapes", "source": "package", "dtype": "float32"},
-            "engine": {"name": "eager"},
-        }
-        | (config or {})
-    )
+    whole = {
+        "name": "handmade",
+        "height": 16,
+        "width": 16,
+        "num_inference_steps": 4,
+        "guidance_scale": 5.0,
+        "scheduler": "ddim",
+        "groupnorm": "exact",
+        "mode": "generate",
+        "model": {"name": "shapes", "source": "package", "dtype": "float32"},
+        "engine": {"name": "eager"},
+    } | (config or {})
+    folder.write_config(whole)
     folder.update_record(
         **{
             "status": "done",
             "signature": name,
-            "picture_key": "same",
+            "picture_key": str([whole[key] for key in PICTURE]),
             "method": "otil",
             "is_reference": False,
             "effective": {"k": None, "refresh_period": 0},
@@ -63,7 +64,7 @@ def make_run(
 
 def make_reference(grid: Path, name: str = "0ref", **changes: Any) -> RunFolder:
     topology = {"name": "1gpu", "world_size": 1, "split_batch": False}
-    alone = {"method": "reference", "is_reference": True, "topology": topology}
+    alone = {"method": "reference", "is_reference": True, "topology": topology, "gpus": ["G"]}
     folder = make_run(grid, name, **{"metrics": {"latency/step_ms": 40.0}} | alone | changes)
     add_pictures(folder)
     return folder
@@ -92,10 +93,11 @@ def add_steps(folder: RunFolder) -> None:
 def make_grid(grid: Path) -> list[RunFolder]:
     """A reference and two methods with pictures, scores and steps: otil is faster, full_sync closer."""
     seams = {"value": 8.0, "n": 2, "boundaries": ["row 8"], "per_image": {"00": [8.0], "01": [8.0]}}
+    psnr = {"value": 30.0, "n": 2, "standard_error": 1.5, "per_image": {"00": 28.5, "01": 31.5}}
     otil = make_run(
         grid,
         "1otil",
-        metrics={"latency/step_ms": 20.0, "ref/psnr": 30.0, "ref/lpips_alex": 0.2, "ref/step_levels": seams},
+        metrics={"latency/step_ms": 20.0, "ref/psnr": psnr, "ref/lpips_alex": 0.2, "ref/step_levels": seams},
     )
     full = make_run(
         grid,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from otil_exp.report.columns import CORE
 from otil_exp.report.command import main
 from report.folders import make_grid, make_run
 
@@ -81,6 +82,73 @@ def test_a_heading_sorts_up_then_down_and_what_is_missing_stays_last(opened: Ope
     assert [text.split()[0] for text in opened.column(2)] == ["full_sync", "guide", "otil", "reference"]
 
 
+def first_row_of_pictures(opened: Opened) -> list[str]:
+    """Numbers of the runs whose pictures of the first prompt are seen, from left to right, row by row."""
+    figures = opened.page.locator("article").first.locator("figure.method:visible")
+    boxes = [(figure.bounding_box(), figure.get_attribute("data-run")) for figure in figures.all()]
+    return [number for box, number in sorted(boxes, key=lambda one: (round(one[0]["y"], -1), one[0]["x"]))]
+
+
+def test_pictures_follow_the_table(opened: Opened) -> None:
+    """Runs are 1 reference, 2 full_sync, 3 guide, 4 otil; the last is fastest, and guide has no time."""
+    assert first_row_of_pictures(opened) == ["1", "2", "3", "4"]
+    opened.page.get_by_role("button", name="ms/step").click()
+    assert first_row_of_pictures(opened) == ["1", "4", "2", "3"]
+
+
+def test_runs_are_filtered_and_their_pictures_chosen(opened: Opened) -> None:
+    page = opened.page
+    page.get_by_label("filter").fill("OTIL 4gpu")
+    assert [text.split()[0] for text in page.locator("#runs tbody tr:visible th").all_inner_texts()] == [
+        "reference",
+        "otil",
+    ]
+    assert first_row_of_pictures(opened) == ["1", "2", "3", "4"]
+    page.get_by_role("button", name="filtered only").click()
+    assert first_row_of_pictures(opened) == ["1", "4"]
+    page.get_by_label("filter").fill("")
+    page.get_by_role("button", name="none", exact=True).click()
+    assert page.locator("figure.method:visible").count() == 0
+    page.locator("tr[data-run='2']").hover()
+    page.locator(".only[value='2']").click()
+    assert first_row_of_pictures(opened) == ["1", "2"]
+    page.get_by_role("button", name="all", exact=True).click()
+    assert first_row_of_pictures(opened) == ["1", "2", "3", "4"]
+
+
+def test_the_head_and_the_reference_stay_while_a_long_table_scrolls(browser, tmp_path: Path) -> None:
+    make_grid(tmp_path)
+    for number in range(40):
+        make_run(tmp_path, f"{number + 3}", metrics={"latency/step_ms": 50.0 + number})
+    assert main([str(tmp_path)]) == 0
+    opened = Opened(browser.new_page(viewport={"width": 1000, "height": 900}), (tmp_path / "report.html").as_uri())
+    table = opened.page.locator("#runs .scroll")
+    table.evaluate("e => e.scrollTop = 1000")
+    top = table.bounding_box()["y"]
+    head = opened.page.locator("#runs thead th").first.bounding_box()
+    reference = opened.page.locator("#runs tr.is-reference th").bounding_box()
+    assert abs(head["y"] - top) < 2
+    assert abs(reference["y"] - head["y"] - head["height"]) < 2
+    opened.page.close()
+
+
+def test_no_column_is_cut_on_a4(browser, tmp_path: Path) -> None:
+    """A4 landscape without its margins is 277 mm wide, 1047 CSS pixels."""
+    make_grid(tmp_path)
+    keys = [column.key for column in CORE]
+    make_run(tmp_path, "3", metrics={key: {"value": 12.345, "standard_error": 1.25, "n": 10} for key in keys})
+    assert main([str(tmp_path)]) == 0
+    opened = Opened(browser.new_page(viewport={"width": 1047, "height": 718}), (tmp_path / "report.html").as_uri())
+    opened.page.emulate_media(media="print")
+    right = (
+        "Math.max(...[...document.querySelectorAll('#runs th, #runs td')].map(e => e.getBoundingClientRect().right))"
+    )
+    assert opened.page.evaluate(right) <= 1047
+    assert opened.page.locator("#runs thead th:visible").count() == len(keys) + 3
+    assert not opened.page.locator(".toolbar").is_visible()
+    opened.page.close()
+
+
 def test_the_slider_lays_the_reference_over_the_picture(opened: Opened) -> None:
     slider = opened.page.get_by_role("slider").first
     slider.focus()
@@ -123,7 +191,7 @@ def test_the_page_fits_1000_pixels_and_pictures_load(opened: Opened) -> None:
 
 
 def test_a_run_s_link_opens_its_provenance(opened: Opened) -> None:
-    opened.page.get_by_role("link", name="otil 4 split").click()
+    opened.page.get_by_role("link", name="otil 4gpu_split").click()
     assert opened.page.locator("#run-4 dl").is_visible()
 
 

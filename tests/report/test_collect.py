@@ -20,7 +20,8 @@ def test_folders_are_found_below_a_grid_and_as_named_references_first(tmp_path: 
 
 def test_runs_are_ordered_by_method_ranks_and_k(tmp_path: Path) -> None:
     def make(name: str, ranks: int, split: bool, k: int | None, method: str = "otil") -> None:
-        topology, effective = {"world_size": ranks, "split_batch": split}, {"k": k, "refresh_period": 0}
+        topology = {"name": f"{ranks}gpu_{'split' if split else 'nosplit'}", "world_size": ranks, "split_batch": split}
+        effective = {"k": k, "refresh_period": 0}
         make_run(tmp_path, name, method=method, topology=topology, effective=effective)
 
     make("a", 8, True, 16)
@@ -51,27 +52,38 @@ def test_labels_say_what_runs_differ_in(tmp_path: Path) -> None:
     three = make_run(tmp_path, "3", config={"preset": {"cfg_repair": False}})
     labels = [run.label for run in collect([one, two, three])]
     assert labels == [
-        "otil 4 split, k 32, refresh 10",
-        "otil 4 split, cfg_repair=true",
-        "otil 4 split, cfg_repair=false",
+        "otil 4gpu_split k32 every10",
+        "otil 4gpu_split cfg_repair=true",
+        "otil 4gpu_split cfg_repair=false",
     ]
 
 
 def test_runs_that_differ_in_nothing_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     runs = collect([make_run(tmp_path, "1"), make_run(tmp_path, "2")])
-    assert [run.label for run in runs] == ["otil 4 split (1)", "otil 4 split (2)"]
+    assert [run.label for run in runs] == ["otil 4gpu_split (1)", "otil 4gpu_split (2)"]
 
 
-def test_a_folder_that_was_cut_is_broken_and_says_which_file(tmp_path: Path) -> None:
-    make_run(tmp_path, "1")
-    (make_run(tmp_path, "2").path / "record.json").write_text('{"status": "do')
-    broken, whole = collect(find_folders([tmp_path]))
-    assert (whole.status, broken.status) == ("done", "broken")
-    assert "2/record.json is not whole" in (broken.reason or "")
+@pytest.mark.parametrize("name", ["record.json", "metrics.json", "steps.csv", "config.yaml"])
+def test_a_folder_that_was_cut_is_a_broken_run_and_the_others_go_on(tmp_path: Path, name: str) -> None:
+    make_run(tmp_path, "1", metrics={"ref/psnr": 30.0})
+    cut = make_run(tmp_path, "2", metrics={"ref/psnr": 31.0}).path / name
+    cut.write_text('{"status": "do')
+    whole, broken = sorted(collect(find_folders([tmp_path])), key=lambda run: run.folder.path)
+    assert (whole.status, whole.value("ref/psnr")) == ("done", 30.0)
+    assert (broken.status, broken.value("ref/psnr")) == ("broken", None)
+    assert broken.reason is not None
+    assert str(cut) in broken.reason
 
 
-def test_a_run_that_only_has_a_config_is_missing(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, "1")
+def test_a_run_that_only_has_a_config_says_that_it_never_began(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "1", config={"preset": {"name": "guide"}})
     (folder.path / "record.json").unlink()
     [run] = collect(find_folders([tmp_path]))
-    assert (run.status, run.method, run.prompts, run.value("ref/psnr")) == ("missing", "?", [], None)
+    assert (run.status, run.method, run.label, run.prompts, run.value("ref/psnr")) == (
+        "missing",
+        "guide",
+        "guide",
+        [],
+        None,
+    )
+    assert run.reason == f"never began: {folder.path} has a config.yaml and no record.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -51,12 +52,59 @@ def test_a_result_page_names_machine_versions_commit_and_failures(
     for line in (
         "# handmade",
         "- commit: 0123456789",
-        "- machine: 4 x G",
+        "- machine: G",
+        "- seeds: 0 to 1",
+        "- engine: eager",
         "- measured: 2026-01-01",
-        "| 4 | otil 4 split | done | **20.0** 2.00x | 30.00 | 0.2 | 8.00 |",
-        "- 3 guide 4 split: rank 1: a \\| b &lt;i&gt;",
+        "| # | run | status | ms/step ↓ | PSNR dB ↑ | LPIPS ↓ | seam, levels ↓ |",
+        "| 4 | otil 4gpu\\_split | done | **20.0** 2.00x | 30.00 ±1.50 n=2 | 0.2000 n=2 | 8.00 n=2 |",
+        "±: standard error of the mean over the n pictures",
+        "- 3 guide 4gpu\\_split: rank 1: a \\| b &lt;i&gt;",
     ):
         assert line in text
+
+
+def test_a_result_page_has_the_command_and_paired_differences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, values in (("a", (30.0, 31.0, 32.0)), ("b", (29.0, 29.0, 29.0))):
+        per_image = {f"{i:02d}": value for i, value in enumerate(values)}
+        psnr = {"value": sum(values) / 3, "n": 3, "per_image": per_image}
+        make_run(tmp_path, name, metrics={"ref/psnr": psnr}, command="otil-exp -m preset=a,b", method=name)
+    assert main([str(tmp_path), "--markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "```\notil-exp -m preset=a,b\n```" in text
+    # -1, -2, -3: mean -2, deviation 1, error 0.577.
+    assert "| 2 | b 4gpu\\_split | -2.00 ±0.58 n=3 |" in text
+    assert "| 1 | a 4gpu\\_split | **best** |" in text
+
+
+def test_csv_has_every_figure_unrounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_grid(tmp_path)
+    make_run(
+        tmp_path, "3", method="gu,ide", metrics={"ref/psnr": {"value": 30.123456789, "standard_error": 0.5, "n": 2}}
+    )
+    assert main([str(tmp_path), "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == 4
+    [row] = [row for row in rows if row["method"] == "gu,ide"]
+    assert (row["ref/psnr"], row["ref/psnr.standard_error"], row["ref/psnr.n"]) == ("30.123456789", "0.5", "2")
+    assert (row["topology"], row["latency/step_ms"], row["status"]) == ("4gpu_split", "", "done")
+
+
+def test_latex_is_a_table_that_latex_reads(tmp_path: Path) -> None:
+    make_grid(tmp_path)
+    make_run(tmp_path, "3", method="a_b & c%", metrics={"ref/psnr": 31.0})
+    assert main([str(tmp_path), "--latex", "-o", str(tmp_path / "table.tex")]) == 0
+    text = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert (
+        r"run & ms/step $\downarrow$ & PSNR dB $\uparrow$ & LPIPS $\downarrow$ & seam, levels $\downarrow$ \\" in text
+    )
+    assert r"otil 4gpu\_split & \textbf{20.0} {\scriptsize 2.00x} & 30.00 {\scriptsize $\pm$ 1.50} &" in text
+    assert r"a\_b \& c\% 4gpu\_split & - & 31.00" in text
+    body = [line for line in text.splitlines() if not line.startswith("%")]
+    assert "\n".join(body).isascii()
+    assert {line.count("&") - line.count(r"\&") for line in body if line.endswith(r"\\")} == {4}
 
 
 def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

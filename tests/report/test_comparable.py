@@ -8,12 +8,70 @@ from typing import Any
 import pytest
 
 from otil_exp.report.collect import collect
-from otil_exp.report.comparable import commit, machine, numbers, warnings
+from otil_exp.report.columns import columns
+from otil_exp.report.comparable import commit, comparable, machine
+from otil_exp.report.warn import numbers, warnings
+from otil_exp.run_folder.folder import RunFolder
 from report.folders import make_grid, make_reference, make_run
+
+TIME, PSNR, FID = "latency/step_ms", "ref/psnr", "fid/gt"
+
+
+def warned(*folders: RunFolder) -> list[str]:
+    runs = collect(folders)
+    return warnings(runs, columns(runs))
 
 
 def test_a_sound_grid_has_no_warning(tmp_path: Path) -> None:
-    assert warnings(collect(make_grid(tmp_path))) == []
+    assert warned(*make_grid(tmp_path)) == []
+
+
+def same(tmp_path: Path, key: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two runs' values of a metric can be compared."""
+    first, second = collect([make_run(tmp_path, "1", **one), make_run(tmp_path, "2", **other)])
+    return comparable(first, second, key)
+
+
+def test_times_need_one_model_of_gpu_whatever_the_number_of_gpus(tmp_path: Path) -> None:
+    four, one, other = ({"gpus": gpus} for gpus in (["H200"] * 4, ["H200"], ["L40S"]))
+    assert same(tmp_path, TIME, four, one)
+    assert not same(tmp_path, TIME, four, other)
+    assert same(tmp_path, PSNR, four, other)
+
+
+def test_times_need_the_engine_that_ran(tmp_path: Path) -> None:
+    asked = {"config": {"engine": {"name": "compiled"}}}
+    ran, fell_back = (asked | {"engine_runs_as": words} for words in ("compiled", "eager, because it cannot"))
+    assert not same(tmp_path, TIME, ran, fell_back)
+    assert same(tmp_path, TIME, {"engine_runs_as": "eager"}, fell_back)
+
+
+def test_scores_need_the_same_prompts_and_times_do_not(tmp_path: Path) -> None:
+    fewer = {"prompts": [{"index": 0, "text": "a red circle", "seed": 0}]}
+    assert not same(tmp_path, PSNR, {}, fewer)
+    assert same(tmp_path, TIME, {}, fewer)
+
+
+@pytest.mark.parametrize(
+    ("field", "one", "other", "said"),
+    [
+        ("n", 100, 5000, "n differs: 100 in run 1; 5000 in run 2"),
+        ("ground_truth", "coco 1a2b", "renders", "ground truth differs: coco 1a2b in run 1; renders in run 2"),
+        ("model", "clip-a", "clip-b", "scorer differs: clip-a in run 1; clip-b in run 2"),
+    ],
+)
+def test_scores_need_the_same_judge(tmp_path: Path, field: str, one: Any, other: Any, said: str) -> None:
+    base = {"value": 20.0, "n": 100, "model": "clip-a", "ground_truth": "renders"}
+    found = [{"metrics": {FID: base | {field: value}}} for value in (one, other)]
+    assert not same(tmp_path, FID, *found)
+    words = warned(RunFolder(tmp_path / "1"), RunFolder(tmp_path / "2"))
+    assert any(f"FID w/ GT is not comparable throughout, {said}" in sentence for sentence in words)
+
+
+def test_an_engine_that_fell_back_is_named_with_its_reason(tmp_path: Path) -> None:
+    asked = {"engine": {"name": "compiled"}}
+    folders = [make_run(tmp_path, n, config=asked, engine_runs_as="eager, because of x") for n in ("1", "2")]
+    assert "engine=compiled runs as eager, because of x (runs 1-2)." in warned(*folders)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +81,17 @@ def test_a_sound_grid_has_no_warning(tmp_path: Path) -> None:
         ({"num_inference_steps": 50}, {}, "steps differs: 4 in runs 1-2; 50 in run 3"),
         ({"height": 32}, {}, "size differs: 16x16 in runs 1-2; 16x32 in run 3"),
         ({"groupnorm": "upstream"}, {}, "groupnorm differs"),
-        ({}, {"gpus": ["H200"] * 4}, "machine differs: 4 x G in runs 1-2; 4 x H200 in run 3"),
+        (
+            {},
+            {"gpus": ["H200"] * 4},
+            "Times are not comparable throughout, machine differs: G in runs 1-2; H200 in run 3",
+        ),
         ({"engine": {"name": "cuda_graph"}}, {}, "engine differs"),
-        ({}, {"versions": {"torch": "2.12.0", "diffusers": "0.42.0"}}, "torch differs"),
+        (
+            {},
+            {"versions": {"torch": "2.12.0", "diffusers": "0.42.0"}},
+            "torch differs: 2.11.0 in runs 1-2; 2.12.0 in run 3: this may explain",
+        ),
         ({}, {"git_commit": "ffff"}, "commit differs"),
         ({}, {"prompts": [{"index": 0, "text": "a red circle", "seed": 0}]}, "prompts differs"),
         (
@@ -39,18 +105,18 @@ def test_what_differs_is_named_with_its_runs(
     tmp_path: Path, config: dict[str, Any], record: dict[str, Any], said: str
 ) -> None:
     folders = [make_reference(tmp_path), make_run(tmp_path, "1"), make_run(tmp_path, "2", config=config, **record)]
-    [warning] = warnings(collect(folders))
+    [warning] = [words for words in warned(*folders) if not words.startswith("No finished reference")]
     assert said in warning
 
 
 def test_runs_without_a_reference_are_named(tmp_path: Path) -> None:
-    [warning] = warnings(collect([make_run(tmp_path, "1")]))
+    [warning] = warned(make_run(tmp_path, "1"))
     assert warning.startswith("No finished reference run beside run 1: run the same command with preset=reference")
 
 
 def test_a_machine_is_its_gpus_or_its_cpu(tmp_path: Path) -> None:
     gpu, cpu = collect([make_run(tmp_path, "1"), make_run(tmp_path, "2", device="cpu")])
-    assert (machine(gpu), machine(cpu)) == ("4 x G", "C, 8 cores")
+    assert (machine(gpu), machine(cpu)) == ("G", "C, 8 cores")
 
 
 def test_a_commit_with_changed_files_is_another_one(tmp_path: Path) -> None:

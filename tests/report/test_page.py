@@ -11,6 +11,7 @@ from PIL import Image
 
 from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.page import render
+from otil_exp.report.pictures import prompt_rows
 from report.folders import add_pictures, make_grid, make_reference, make_run
 
 EVIL = '<script>alert(1)</script> "quoted" & {{ 7 * 7 }} $x$'
@@ -24,11 +25,11 @@ def test_a_grid_has_table_plots_pictures_and_provenance(tmp_path: Path) -> None:
     make_grid(tmp_path)
     html = page(tmp_path)
     assert html.count('<b class="best">') == 4  # in the note, and in three columns that two methods have
-    assert html.count("<svg ") - html.count('class="profile') == 3
+    assert html.count("<svg ") - html.count('class="profile') - html.count('class="swatch') == 3
     assert html.count('class="own"') == 6
     assert html.count('class="difference"') == 4
     assert html.count('<i class="row" style="--at: 50.000%">') == 2
-    for fact in ("torch 2.11.0", "0123456789abcdef", "4 x G", "1otil", "seam 8.00", "2.00x"):
+    for fact in ("torch 2.11.0", "0123456789abcdef", "G, 4 visible", "1otil", "seam 8.00", "2.00x"):
         assert fact in html
     assert "Before you compare" not in html
 
@@ -75,6 +76,7 @@ def test_a_half_done_run_and_missing_metrics_make_a_page(tmp_path: Path) -> None
     assert "not yet" in html
     assert html.count("no picture (running)") == 2
     assert '<span class="status">missing</span>' in html
+    assert f"never began: {bare.path}" in html
 
 
 def test_runs_without_any_metric_or_picture_make_a_page(tmp_path: Path) -> None:
@@ -138,3 +140,60 @@ def test_a_thousand_pictures_stay_a_small_page(tmp_path: Path) -> None:
     assert html.count('class="own"') == 1000
     assert html.count('loading="lazy"') == 1500
     assert len(html) < 20_000_000
+
+
+def test_one_broken_file_costs_its_own_figure_alone(tmp_path: Path) -> None:
+    reference, otil, _ = make_grid(tmp_path)
+    whole = otil.image_path(0).read_bytes()
+    otil.image_path(0).write_bytes(whole[: len(whole) // 2])
+    otil.image_path(1).write_text("no picture at all")
+    reference.image_path(1).unlink()
+    html = page(tmp_path)
+    assert f"broken picture {otil.image_path(0)}" in html
+    assert f"broken picture {otil.image_path(1)}" in html
+    assert f"no difference: the reference&#39;s {reference.image_path(1)} is not there" in html
+    assert f"no picture: {reference.image_path(1)} is not there" in html
+    assert html.count('class="own"') == 3  # the reference's first, and both of full_sync
+    assert html.count('class="difference"') == 1
+
+
+def test_a_broken_folder_is_a_row_with_its_path(tmp_path: Path) -> None:
+    make_grid(tmp_path)
+    broken = make_run(tmp_path, "3")
+    (broken.path / "metrics.json").write_text("{")
+    html = page(tmp_path)
+    assert '<span class="status">broken</span>' in html
+    assert html.count(str(broken.path / "metrics.json")) >= 1
+
+
+def test_errors_and_n_stand_in_the_cells_and_pairs_in_a_table(tmp_path: Path) -> None:
+    for name, values in (("a", (30.0, 31.0, 32.0)), ("b", (29.0, 29.0, 29.0))):
+        per_image = {f"{i:02d}": value for i, value in enumerate(values)}
+        psnr = {"value": sum(values) / 3, "n": 3, "standard_error": 0.58, "per_image": per_image}
+        make_run(tmp_path, name, metrics={"ref/psnr": psnr}, method=name)
+    html = page(tmp_path)
+    assert html.count('<span class="error"> ±0.58</span>') == 2
+    assert '<span class="n">n 3</span>' in html
+    assert "-2.00 ±0.58" in html
+
+
+def test_a_long_prompt_is_folded_and_stands_in_the_page_once(tmp_path: Path) -> None:
+    text = " ".join(f"word{i}" for i in range(200))
+    prompts = [{"index": 0, "text": text, "seed": 0}]
+    make_reference(tmp_path, prompts=prompts)
+    add_pictures(make_run(tmp_path, "1", prompts=prompts))
+    html = page(tmp_path)
+    assert html.count("word199") == 1
+    assert "<summary><span>00</span> word0 " in html
+    assert 'alt="otil 4gpu_split, prompt 00"' in html
+
+
+def test_without_a_limit_prompts_are_shown_up_to_a_budget_of_bytes(tmp_path: Path) -> None:
+    make_grid(tmp_path)
+    runs = collect(find_folders([tmp_path]))
+    whole = prompt_rows(runs, tmp_path, 64)
+    first = prompt_rows(runs, tmp_path, 64, budget=1)
+    assert (len(whole.rows), len(first.rows), first.of) == (2, 1, 2)
+    assert len(prompt_rows(runs, tmp_path, 64, limit=2, budget=1).rows) == 2
+    size = sum(row.bytes for row in whole.rows)
+    assert size <= len(page(tmp_path)) < size + 100_000

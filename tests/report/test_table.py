@@ -9,14 +9,14 @@ from rich.console import Console
 from composing import Compose
 from otil_exp.cells.prepare import prepare
 from otil_exp.report.table import summary
-from otil_exp.report.variants import variants
 from otil_exp.run.failure import note_failure
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.naming import names, variants
 from report.folders import make_run
 
 
-def shown(*folders: RunFolder) -> str:
-    console = Console(width=100, record=True, quiet=False)
+def shown(*folders: RunFolder, width: int = 100) -> str:
+    console = Console(width=width, record=True, quiet=False)
     with console.capture() as capture:
         console.print(summary(folders))
     return capture.get()
@@ -28,7 +28,7 @@ def test_a_run_shows_its_figures_and_its_pictures(tmp_path: Path) -> None:
     folder.update_record(
         status="done",
         method="otil",
-        topology={"world_size": 4, "split_batch": True},
+        topology={"name": "4gpu_split", "world_size": 4, "split_batch": True},
         effective={"k": 32, "refresh_period": 10},
     )
     folder.update_metrics(
@@ -40,7 +40,7 @@ def test_a_run_shows_its_figures_and_its_pictures(tmp_path: Path) -> None:
         }
     )
     text = shown(folder)
-    for expected in ("otil", "4 split", "32", "10", "12.3", "1.235", "31.42", "0.52", "done"):
+    for expected in ("otil", "4gpu_split", "32", "10", "12.3", "1.235", "31.42", "0.52", "done"):
         assert expected in text
     assert str(folder.images) in text.replace("\n", "")
 
@@ -65,10 +65,10 @@ def test_cells_that_never_started_are_told_apart(tmp_path: Path, composed: Compo
     settings = [("preset=otil", "k=k32", "refresh=every10"), ("preset=guide", "guidance_scale=3"), ("preset=guide",)]
     cells = [prepare(composed("device=cpu", "topology=4gpu_split", f"output_dir={tmp_path}", *its)) for its in settings]
     lines = [line for line in shown(*(cell.folder for cell in cells)).splitlines() if "missing" in line]
-    assert [line.split()[:5] for line in lines] == [
-        ["otil", "4", "split", "32", "10"],
-        ["guide", "guidance_scale=3.0", "4", "split", "32"],
-        ["guide", f"guidance_scale={cells[2].effective.guidance_scale}", "4", "split", "32"],
+    assert [line.split()[:4] for line in lines] == [
+        ["otil", "4gpu_split", "32", "10"],
+        ["guide", "guidance_scale=3.0", "4gpu_split", "32"],
+        ["guide", f"guidance_scale={cells[2].effective.guidance_scale}", "4gpu_split", "32"],
     ]
 
 
@@ -99,7 +99,33 @@ def test_a_benchmark_shows_its_time_for_a_whole_image(tmp_path: Path) -> None:
     folder.update_record(status="done", method="otil")
     assert "s/image" not in shown(folder)
     folder.update_metrics({"latency/image_s": {"value": 1.2345}})
-    assert "1.234" in shown(folder)
+    assert "1.23" in shown(folder)
+
+
+def test_errors_are_shown_where_the_console_is_wide_enough(tmp_path: Path) -> None:
+    psnr = {"value": 31.416, "standard_error": 1.268, "n": 10}
+    folder = make_run(tmp_path, "1", metrics={"ref/psnr": psnr})
+    assert "31.42 ±1.27" in shown(folder, width=120)
+    narrow = shown(folder, width=76)
+    assert "31.42" in narrow
+    assert "±" not in narrow
+
+
+def test_a_broken_folder_is_a_row_and_said_with_its_path(tmp_path: Path) -> None:
+    broken = make_run(tmp_path, "2")
+    (broken.path / "record.json").write_text("{")
+    text = shown(make_run(tmp_path, "1"), broken)
+    assert "broken" in text
+    assert str(broken.path / "record.json") in text.replace("\n", "")
+
+
+def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> None:
+    codecs = ("none", "fp8", "int8", "residual", "residual4")
+    settings = [("preset=balanced", f"codec={codec}") for codec in codecs]
+    base = ("device=cpu", "topology=4gpu_split", f"output_dir={tmp_path}")
+    found = names([prepare(composed(*base, *its)).folder for its in settings])
+    assert len(set(found)) == 5
+    assert found[1] == "balanced 4gpu_split every10 quantizer=fp8 residual=false"
 
 
 def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
@@ -115,6 +141,6 @@ def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
     pictures.images.mkdir(parents=True)
     text = " ".join(shown(empty, early, unplanned, bare, pictures).split())
     assert "otil failed on rank 1: RuntimeError: no interface eth99" in text
-    assert "? failed on rank 0: RuntimeError: no interface eth99" in text
-    assert "? failed on rank ?: ?" in text
+    assert "unknown failed on rank 0: RuntimeError: no interface eth99" in text
+    assert "unknown failed on rank ?: ?" in text
     assert "missing" in text

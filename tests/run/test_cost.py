@@ -59,3 +59,8 @@ def test_times_have_their_spread_beside_the_mean() -> None:
 
 def test_a_run_without_steps_after_the_warm_up_says_so() -> None:
     assert "warm-up" in cost_metrics([row(0, 0, 0, "warmup", 5, 100, 1)], warm=True)["latency/step_ms"]["missing"]
+
+
+def test_a_run_whose_steps_are_gone_has_no_costs_and_says_so() -> None:
+    metrics = cost_metrics([], warm=False)
+    assert all(metric["value"] is None and metric["missing"] for metric in metrics.values())

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from small_run import begun, rows_of
 
+from otil_exp.method_style import NEUTRAL, style_of
+from otil_exp.methods.geometry import seams_of
 from otil_exp.metrics import registry
 from otil_exp.run.cost import cost_metrics
-from otil_exp.tracking.dashboard import PALETTE, main, workspace
+from otil_exp.tracking.dashboard import main, workspace
 from otil_exp.tracking.facts import run_config
 from otil_exp.tracking.keys import KEYS
-from otil_exp.tracking.pictures import seams_of
 
 METRICS = {
     *cost_metrics(rows_of(0), warm=False),
@@ -51,7 +52,7 @@ def test_every_name_it_shows_is_one_that_is_logged(panels: dict[str, list[dict[s
     assert shown
     assert not unknown
     cell = begun(tmp_path)
-    config = run_config(cell.folder, seams_of(cell.effective))
+    config = run_config(cell.effective, cell.folder, seams_of(cell.effective))
     for path in (part.split('"')[0] for part in text.split('"config:')[1:]):
         at: Any = config
         for step in path.replace(".value.", ".", 1).split("."):
@@ -60,10 +61,15 @@ def test_every_name_it_shows_is_one_that_is_logged(panels: dict[str, list[dict[s
 
 
 def test_runs_of_a_method_share_a_colour() -> None:
-    view = workspace("me", "p", {"a": "otil", "b": "guide", "c": "otil"}, prompts=1)._to_model()
+    methods = {"a": "otil", "b": "guide", "c": "otil", "r": "reference"}
+    view = workspace("me", "p", methods, prompts=1, references={"r"})._to_model()
     colours = json.loads(view.model_dump_json(by_alias=True))["spec"]["section"]["customRunColors"]
-    assert {colours[run] for run in "ac"} == {PALETTE[1]}
-    assert colours["b"] == PALETTE[0]
+    assert colours == {
+        "a": style_of("otil").colour,
+        "b": style_of("guide").colour,
+        "c": style_of("otil").colour,
+        "r": NEUTRAL,
+    }
 
 
 def test_the_specification_is_printed_without_an_account(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ import pytest
 from small_run import begun, fail_after_the_first_picture, rows_of, write_picture, write_results
 from wandb_files import Logged, read, runs_of
 
+from otil_exp.metrics.summary import entry
 from otil_exp.run_folder.cell import Cell
-from otil_exp.tracking import NoTracker, tracked
+from otil_exp.tracking import NoTracker, rescored, tracked
 from otil_exp.tracking.keys import KEYS
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -26,7 +27,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on a machine where nobody has logged in."""
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("WANDB_DATA_DIR", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -68,7 +69,8 @@ def test_a_run_is_logged_under_documented_keys_alone(tmp_path: Path) -> None:
     assert (logged.run["run_group"], logged.run["display_name"]) == ("t", "balanced 2gpu_nosplit")
     assert logged.exit_code == 0
     assert logged.config["facts"]["topology"]["seams"] == ["row 128"]
-    assert logged.config["preset"]["sync_mode"] == "no_sync"
+    assert logged.config["preset"]["noise_gather"] is True
+    assert logged.config["engine_runs_as"] == "eager"
 
 
 def test_steps_are_rank_0_s_time_the_slowest_s_and_the_mean_of_what_was_sent(tmp_path: Path) -> None:
@@ -106,6 +108,74 @@ def test_repetitions_of_a_benchmark_follow_each_other(tmp_path: Path) -> None:
         (4, 1),
         (5, 1),
     ]
+
+
+def test_filters_find_what_ran_and_not_what_was_typed(tmp_path: Path) -> None:
+    """One rank is the reference, whatever method, k and refresh the grid has for its other cells."""
+    cell = begun(tmp_path, "tracker=wandb_offline", "topology=1gpu", "preset=otil", "k.budget=0.25")
+    run(cell)
+    config = only(cell).config
+    assert (config["topology"]["world_size"], config["preset"]["name"], config["k"]["budget"]) == (1, "reference", 0)
+    assert (config["composed"]["preset"]["name"], config["composed"]["k"]["budget"]) == ("otil", 0.25)
+    assert config["facts"]["is_reference"] is True
+
+
+def test_cells_of_one_process_stage_in_their_own_folders(tmp_path: Path) -> None:
+    cells = [begun(tmp_path, "tracker=wandb_offline", f"seed={seed}") for seed in (1, 2)]
+    for cell in cells:
+        run(cell)
+        time.sleep(1.1)  # wandb names its folders by the second
+    staged = [[p for p in (cell.folder.path / "wandb" / "artifacts").rglob("*") if p.is_file()] for cell in cells]
+    assert len(staged[0]) == len(staged[1]) > 0
+
+
+def test_a_user_s_own_staging_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    run(cell)
+    assert os.environ["WANDB_DATA_DIR"] == str(tmp_path / "data")
+    assert not (cell.folder.path / "wandb" / "artifacts").exists()
+
+
+def test_scores_that_are_made_later_reach_the_same_run(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    run(cell)
+    cell.folder.update_metrics({"ref/psnr": entry("ref/psnr", 31.5, 2, per_image={"00": 31.0, "01": 32.0})})
+    time.sleep(1.1)
+    rescored(cell.folder)
+    first, later = (read(path) for path in runs_of(cell.folder))
+    assert first.run["run_id"] == later.run["run_id"]
+    assert (first.run["display_name"], first.config) == (later.run["display_name"], later.config)
+    assert (first.summary["ref/psnr"], later.summary["ref/psnr"]) == (None, 31.5)
+    assert max(e["_step"] for e in first.history) < min(e["_step"] for e in later.history)
+    assert later.exit_code == 0
+
+
+def test_new_scores_of_a_run_that_was_not_logged_start_no_log(tmp_path: Path) -> None:
+    cell = begun(tmp_path)
+    write_results(cell)
+    rescored(cell.folder)
+    assert not (cell.folder.path / "wandb").exists()
+
+
+def test_a_reference_picture_that_is_missing_costs_its_difference_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reference = begun(tmp_path, "topology=1gpu")
+    for prompt in (0, 1):
+        write_picture(reference, prompt)
+    reference.folder.update_record(status="done")
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    with tracked(cell.effective, cell.folder, is_main=True) as tracker:
+        reference.folder.image_path(0).unlink()
+        for prompt in (0, 1):
+            write_picture(cell, prompt)
+            tracker.picture(cell.prompts[prompt])
+        write_results(cell)
+    names = only(cell).names
+    assert {"picture/00", "marked/00", "picture/01", "difference/01"} <= names
+    assert "difference/00" not in names
+    assert any(str(reference.folder.image_path(0)) in message for message in said(caplog))
 
 
 def test_no_tracker_and_other_ranks_log_nothing(tmp_path: Path) -> None:

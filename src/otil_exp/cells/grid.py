@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from otil_exp.cells.prepare import prepare
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.naming import names_in_grid
 from otil_exp.topology import resolve_device
 
 
@@ -57,6 +58,9 @@ def check_grid(
         member.names.append(name)
     if mistakes:
         raise ValueError("nothing was started:\n" + "\n".join(mistakes))
+    folders = [member.cell.folder for member in members.values()]
+    for folder, name in zip(folders, names_in_grid(folders), strict=True):
+        folder.planned["name"] = name
     return sorted(members.values(), key=lambda member: not is_reference(member.cell.effective))
 
 

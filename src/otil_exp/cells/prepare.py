@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -68,4 +70,13 @@ def _planned(config: dict[str, Any], what: ExperimentConfig) -> dict[str, Any]:
         "topology": {"name": topology.name, "world_size": topology.world_size, "split_batch": topology.split_batch},
         "effective": {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period},
         "config": config,
+        "command": _command(),
     }
+
+
+def _command() -> str | None:
+    """What was typed, where this process is `otil-exp` itself."""
+    program = Path(sys.argv[0])
+    if program.name != "otil-exp" and program.parts[-2:] != ("otil_exp", "app.py"):
+        return None
+    return shlex.join(["otil-exp", *sys.argv[1:]])

@@ -17,12 +17,11 @@ SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
 """Pillow's modes of 16-bit grey, whose own conversion cuts at 255."""
 
 
-def check_header(path: Path) -> tuple[int, int]:
-    """Width and height, from the file's header. Raises ValueError for a file that `read_rgb` would refuse by it."""
+def check_header(path: Path) -> None:
+    """Raise ValueError for a file that `read_rgb` would refuse, as far as its header tells."""
     with _opened(path) as picture:
         if picture.mode == "I":
             _depth_of(path, picture)
-        return picture.size
 
 
 def read_rgb(path: Path) -> Image.Image:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from otil_exp.metrics.sizes import EFFNET_FEATURES
+
 BLOCKS = (
     # repeats, kernel, stride, expansion, output channels
     (1, 3, 1, 1, 16),
@@ -36,7 +38,7 @@ class EfficientNetLite0(nn.Module):
     name = "efficientnet_lite0"
     size = 224
     """Side, in pixels, that the weights were trained at."""
-    feature_size = 1280
+    feature_size = EFFNET_FEATURES
 
     def __init__(self) -> None:
         super().__init__()

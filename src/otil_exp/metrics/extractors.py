@@ -15,8 +15,8 @@ from torch import Tensor
 from otil_exp.metrics.efficientnet import EfficientNetLite0
 from otil_exp.metrics.pairwise import check_picture
 from otil_exp.metrics.repeatable import repeatable, to_8bit
-from otil_exp.shapes import METRICS_FOLDER
-from otil_exp.shapes.classifier import FEATURES, INPUT_SIZE, SceneClassifier
+from otil_exp.shapes import FEATURES, METRICS_FOLDER
+from otil_exp.shapes.classifier import INPUT_SIZE, SceneClassifier
 
 INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_RELEASE = "https://github.com/toshas/torch-fidelity/releases/tag/v0.2.0"

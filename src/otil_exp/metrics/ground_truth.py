@@ -82,10 +82,6 @@ class FolderPictures(_Pictures):
             raise ValueError(f"ground truth {self.folder} holds one picture: a distance between sets needs 2 or more")
         _check_headers(self.folder, self.folder.stat().st_mtime_ns)
 
-    def count_resized(self) -> int:
-        """How many pictures are not of the run's size as they are; reads the files' headers only."""
-        return sum(check_header(path) != (self.width, self.height) for path in self.paths)
-
     def _make(self, index: int) -> Tensor:
         picture = read_rgb(self.paths[index])
         if picture.size != (self.width, self.height):

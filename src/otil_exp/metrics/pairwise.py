@@ -13,15 +13,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otil_exp.metrics.repeatable import repeatable
-
-PSNR_CAP_DB = 100.0
-"""Largest PSNR that enters means, in dB; that of identical pictures is infinite."""
+from otil_exp.metrics.sizes import SSIM_WINDOW
 
 ROUNDING = 1e-3
 """Values may leave [0, 1] by this much, about a quarter of a grey level."""
 
-SSIM_WINDOW, SSIM_DEVIATION = 11, 1.5
-"""Side and standard deviation, in pixels, of SSIM's Gaussian window."""
+SSIM_DEVIATION = 1.5
+"""Standard deviation, in pixels, of SSIM's Gaussian window."""
 
 SSIM_C1, SSIM_C2 = 0.01**2, 0.03**2
 """What Wang et al. add so that black and flat places have a similarity, for values in [0, 1]."""

@@ -11,8 +11,9 @@ import torch
 
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.extractors import Extractor, load_extractor
+from otil_exp.metrics.metric import PairScore
 from otil_exp.metrics.pairwise import read_picture
-from otil_exp.metrics.registry import METRICS, PairScore
+from otil_exp.metrics.registry import METRICS
 from otil_exp.metrics.seam import Boundaries, seam_metrics
 from otil_exp.metrics.text_image import TextImageModel, load_text_image
 

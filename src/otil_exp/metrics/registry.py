@@ -6,96 +6,50 @@ METRICS with its `load`, a test, and a line in docs/metrics.md; `metrics.paired=
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from otil_exp.config import MetricsConfig
-from otil_exp.metrics.efficientnet import EfficientNetLite0
-from otil_exp.metrics.extractors import inception_weights
-from otil_exp.metrics.pairwise import PSNR_CAP_DB, SSIM_WINDOW, psnr, ssim
-from otil_exp.metrics.perceptual import PerceptualDistance, find_alexnet
-from otil_exp.metrics.text_image import SHAPES, check_text_image
-from otil_exp.shapes.classifier import FEATURES
+from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS, Metric, PairScore
+from otil_exp.metrics.sizes import EFFNET_FEATURES, PSNR_CAP_DB, SHAPES, SSIM_WINDOW
+from otil_exp.shapes import FEATURES
 
-PairScore = Callable[[np.ndarray, np.ndarray], float]
-"""Picture and reference picture, (H, W, 3) float in [0, 1] -> score."""
-
-REFERENCE, GROUND_TRUTH, SEAMS = "reference run", "ground truth", "seams"
-"""What a metric may need besides the run's own pictures."""
+if TYPE_CHECKING:  # seconds; wanted by those who score, not by tables of scores
+    import torch
 
 
-def _always(settings: MetricsConfig) -> bool:
-    return True
+def _psnr(settings: MetricsConfig, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.pairwise import psnr
+
+    return psnr
 
 
-def _no_files(settings: MetricsConfig) -> None:
-    """Nothing has to be fetched for it."""
+def _ssim(settings: MetricsConfig, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.pairwise import ssim
+
+    return ssim
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """One key of metrics.json: what it is, how it is shown, and what makes it."""
+def _perceptual(name: str, weights: Path | None, device: torch.device | str) -> PairScore:
+    from otil_exp.metrics.perceptual import PerceptualDistance
 
-    key: str
-
-    title: str
-    """Head of its column."""
-
-    unit: str = "1"
-    """Of the value in metrics.json."""
-
-    better: int = 0
-    """-1: less is better, 1: more is better, 0: neither."""
-
-    scale: float = 1
-    """What tables multiply the value with."""
-
-    form: str = ".3g"
-    """How tables print the scaled value."""
-
-    delta: str = ""
-    """How a run is set against the reference run: speedup, difference, or natural (against the reference picture at the
-    same rows, reference/... in metrics.json); empty for a distance to the reference, and where it says nothing."""
-
-    core: bool = False
-    """Shown from the start."""
-
-    enough: int | None = None
-    """Pictures below which the value is mostly bias or noise; docs/metrics.md says why."""
-
-    needs: tuple[str, ...] = ()
-    """Of REFERENCE, GROUND_TRUTH and SEAMS."""
-
-    wanted: Callable[[MetricsConfig], bool] = _always
-    """Whether the settings ask for it."""
-
-    load: Callable[[MetricsConfig, torch.device | str], PairScore] | None = None
-    """What makes a score against the reference picture; None for metrics that are not made picture by picture so."""
-
-    check_files: Callable[[MetricsConfig], object] = _no_files
-    """Raises FileNotFoundError or ValueError, with what to fetch, where `load` would not find its weights."""
-
-    model: str | None = None
-    """Network behind it."""
-
-    min_side: int = 1
-    """Smallest side of a picture, in pixels, that it can score."""
-
-    cap: float | None = None
-    """Largest value that enters a mean; that of identical pictures is infinite, and they are counted."""
-
-    @property
-    def name(self) -> str:
-        """The key without its family: psnr of ref/psnr."""
-        return self.key.partition("/")[2]
+    return PerceptualDistance.load(name, weights, device)
 
 
 def _alexnet(settings: MetricsConfig) -> Path | None:
     return Path(settings.alexnet_weights) if settings.alexnet_weights else None
+
+
+def _check_alexnet(settings: MetricsConfig) -> object:
+    from otil_exp.metrics.perceptual import find_alexnet
+
+    return find_alexnet(_alexnet(settings))
+
+
+def _check_text_image(settings: MetricsConfig) -> None:
+    from otil_exp.metrics.text_image import check_text_image
+
+    check_text_image(str(settings.text_image))
 
 
 COST = (
@@ -120,7 +74,7 @@ PAIRED = (
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: settings.psnr or "psnr" in settings.paired,
-        load=lambda settings, device: psnr,
+        load=_psnr,
         cap=PSNR_CAP_DB,
     ),
     Metric(
@@ -131,18 +85,19 @@ PAIRED = (
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: settings.ssim or "ssim" in settings.paired,
-        load=lambda settings, device: ssim,
+        load=_ssim,
         min_side=SSIM_WINDOW,
     ),
     Metric(
         key="ref/lpips_alex",
         title="LPIPS",
         better=-1,
+        form=".4f",
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: "lpips_alex" in (settings.perceptual, *settings.paired),
-        load=lambda settings, device: PerceptualDistance.load("lpips_alex", _alexnet(settings), device),
-        check_files=lambda settings: find_alexnet(_alexnet(settings)),
+        load=lambda settings, device: _perceptual("lpips_alex", _alexnet(settings), device),
+        check_files=_check_alexnet,
         model="lpips_alex",
         min_side=64,
     ),
@@ -150,10 +105,11 @@ PAIRED = (
         key="ref/effnet_lite0_5stage",
         title="EfficientNet distance",
         better=-1,
+        form=".4f",
         core=True,
         needs=(REFERENCE,),
         wanted=lambda settings: "effnet_lite0_5stage" in (settings.perceptual, *settings.paired),
-        load=lambda settings, device: PerceptualDistance.load("effnet_lite0_5stage", None, device),
+        load=lambda settings, device: _perceptual("effnet_lite0_5stage", None, device),
         model="effnet_lite0_5stage",
         min_side=32,
     ),
@@ -226,6 +182,8 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
     """Frechet (key, title) and kernel distance (key, title, scale) of an extractor's features, to both other sets."""
 
     def files(settings: MetricsConfig) -> object:
+        from otil_exp.metrics.extractors import inception_weights
+
         return inception_weights(settings.inception_weights) if extractor == "inception" else None
 
     def metric(name: str, title: str, against: str, scale: float = 1, *, enough: int, core: bool = False) -> Metric:
@@ -235,6 +193,7 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
             title=f"{title} {'w/ orig.' if of_reference else 'w/ GT'}",
             better=-1,
             scale=scale,
+            form=".2f",
             delta="" if of_reference else "difference",
             core=core,
             enough=enough,
@@ -263,7 +222,7 @@ SETS = (
     *_sets("inception", 2048, ("fid", "FID"), ("kid", "KID x 1000", 1e3)),
     *_sets(
         "effnet_lite0",
-        EfficientNetLite0.feature_size,
+        EFFNET_FEATURES,
         ("frechet_effnet_lite0", "Frechet (EfficientNet)"),
         ("kernel_effnet_lite0", "kernel distance x 1000 (EfficientNet)", 1e3),
     ),
@@ -286,7 +245,7 @@ TEXT = (
         delta="difference",
         core=True,
         wanted=lambda settings: settings.text_image not in (None, SHAPES),
-        check_files=lambda settings: check_text_image(str(settings.text_image)),
+        check_files=_check_text_image,
     ),
     Metric(
         key="text/shapes_text_image",

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from otil_exp.metrics.distances import set_distances
+from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS
 from otil_exp.metrics.picture import PictureScores, Scorers
-from otil_exp.metrics.registry import COST, GROUND_TRUTH, METRICS, REFERENCE, SEAMS, SETS, lookup
+from otil_exp.metrics.registry import COST, METRICS, SETS, lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.text_image import clip_score
 
@@ -118,8 +119,8 @@ def _missing(
             others = len(truth.features[str(metric.model)]) if truth and GROUND_TRUTH in metric.needs else 0
             beside = len(scores) * compared if REFERENCE in metric.needs else others
             why = f"needs 2 pictures on both sides, has {len(scores)} and {beside}"
-        elif REFERENCE in metric.needs and not compared and no_reference is not None:
-            why = no_reference
+        elif REFERENCE in metric.needs and not compared:
+            why = str(no_reference)
         elif SEAMS in metric.needs and not boundaries.labels:
             why = "this method leaves no boundary of slices in a picture"
         elif SEAMS in metric.needs:

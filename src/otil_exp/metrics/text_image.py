@@ -13,13 +13,11 @@ from torch import Tensor
 
 from otil_exp.metrics.pairwise import check_picture
 from otil_exp.metrics.repeatable import repeatable, to_8bit
+from otil_exp.metrics.sizes import SHAPES
 from otil_exp.shapes import text_image as shapes
 
 if TYPE_CHECKING:  # seconds; wanted by pictures that are scored, not by configs that are checked
     from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer, PreTrainedTokenizerBase
-
-SHAPES = "shapes_text_image"
-"""Name of the shapes model's own text-image model."""
 
 VIT_L_14 = "openai/clip-vit-large-patch14"
 """The CLIP that published scores of SDXL use most."""

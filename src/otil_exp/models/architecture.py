@@ -218,8 +218,12 @@ def _read(paths: Sequence[Path]) -> Architecture:
     return Architecture(pipeline=pipeline, unet=unet, vae=vae)
 
 
+def _published(model: ModelConfig) -> Architecture:
+    return PUBLISHED[model.architecture]
+
+
 ARCHITECTURES: dict[str, Callable[[ModelConfig], Architecture]] = {
-    **{name: lambda _, one=one: one for name, one in PUBLISHED.items()},
+    **dict.fromkeys(PUBLISHED, _published),
     "shapes": _shapes,
     FROM_FILES: _own_files,
 }

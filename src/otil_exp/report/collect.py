@@ -1,14 +1,15 @@
-"""Runs for a report, from their folders alone: finished, failed and half-done ones."""
+"""Runs for a report, from their folders alone: finished, failed, half-done and broken ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.naming import names, said_by
 from otil_exp.run_folder.reference import References
 from otil_exp.run_folder.snapshot import Snapshot, snapshots
 
@@ -20,25 +21,27 @@ class Run:
     number: int
     """Position in the report from 1; 0 for a reference that is not part of it."""
     label: str
-    """Method and settings, different for all runs of a report."""
+    """Method, topology and settings, different for all runs of a report."""
     folder: RunFolder
     record: dict[str, Any]
     metrics: dict[str, Any]
     config: dict[str, Any]
+    is_reference: bool
     reference: Run | None
-    """The finished run that this one was compared with."""
+    """The finished run that this one's pictures were compared with."""
 
     @property
     def method(self) -> str:
-        return str(self.record.get("method", "?"))
+        return str(self.record.get("method") or "unknown")
+
+    @property
+    def topology(self) -> str:
+        return str(self.record.get("topology", {}).get("name", "-"))
 
     @property
     def status(self) -> str:
+        """As in the record; broken: a file is not whole; missing: it never began."""
         return str(self.record.get("status", "missing"))
-
-    @property
-    def is_reference(self) -> bool:
-        return self.method == "reference"
 
     @property
     def picture_key(self) -> str:
@@ -47,22 +50,37 @@ class Run:
 
     @property
     def reason(self) -> str | None:
-        """Which rank failed and why, or which file is broken; None for other runs."""
+        """Why there is no result: which rank failed and why, or which file is broken; None for other runs."""
+        if self.status == "failed":
+            return f"rank {self.record.get('failed_rank', '?')}: {self.record.get('error', '?')}"
         if self.status == "broken":
             return str(self.record["error"])
-        if self.status != "failed":
-            return None
-        return f"rank {self.record.get('failed_rank', '?')}: {self.record.get('error', '?')}"
+        if self.status == "missing" and self.config and not self.folder.planned:
+            return f"never began: {self.folder.path} has a config.yaml and no record.json"
+        return None
 
     @property
     def prompts(self) -> list[dict[str, Any]]:
         """index, text and seed of every prompt."""
         return list(self.record.get("prompts", []))
 
+    def entry(self, key: str) -> dict[str, Any]:
+        """A metric as metrics.json has it; empty where it is not there."""
+        return dict(self.metrics.get(key, {}))
+
     def value(self, key: str) -> float | None:
         """A metric's value; None where it was not measured."""
-        value = self.metrics.get(key, {}).get("value")
+        value = self.entry(key).get("value")
         return None if value is None else float(value)
+
+    def per_picture(self, key: str) -> dict[str, float]:
+        """A metric of single pictures by prompt, the mean over a picture's seams; empty for others."""
+        scores = self.entry(key).get("per_image") or {}
+        return {prompt: value for prompt, score in scores.items() if (value := _mean(score)) is not None}
+
+    def of_picture(self, key: str, prompt: int) -> float | None:
+        """A metric of one picture, the mean over its seams; None where there is none."""
+        return _mean((self.entry(key).get("per_image") or {}).get(f"{prompt:02d}"))
 
 
 def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
@@ -73,62 +91,69 @@ def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
     """
     candidates = (p for path in paths for p in (path, *sorted(path.glob("*"))))
     unique = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
-    found = snapshots([RunFolder(path) for path in unique])
-    if not found:
+    if not unique:
         looked = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
-    return sorted(found, key=lambda folder: _order(folder.record))
+    return sorted(snapshots([RunFolder(path) for path in unique]), key=_order)
 
 
 def collect(folders: Sequence[RunFolder]) -> list[Run]:
     """Read the runs of a report, each with its reference, numbered in the order given."""
-    folders, references = snapshots(folders), References()
-    labels = _labels(folders)
-    numbers = {folder.path: number for number, folder in enumerate(folders, 1)}
+    listed, references = snapshots(folders), References()
+    labels = dict(zip((folder.path for folder in listed), names(listed), strict=True))
+    numbers = {folder.path: number for number, folder in enumerate(listed, 1)}
     made: dict[Path, Run] = {}
 
     def read(folder: Snapshot) -> Run:
         if folder.path not in made:
-            record = folder.record
-            comparable = not folder.broken and {"is_reference", "picture_key", "prompts"} <= record.keys()
-            beside = references.of(folder) if comparable else None
+            record, config = said_by(folder)
+            beside = _reference(folder, listed, references)
             made[folder.path] = Run(
                 number=numbers.get(folder.path, 0),
                 label=labels.get(folder.path, "reference"),
                 folder=folder,
                 record=record,
                 metrics=folder.metrics,
-                config=folder.config,
-                reference=None if beside is None else read(Snapshot(beside)),
+                config=config,
+                is_reference=folder.is_reference,
+                reference=None if beside is None else read(beside),
             )
         return made[folder.path]
 
-    return [read(folder) for folder in folders]
+    return [read(folder) for folder in listed]
 
 
-def _order(record: dict[str, Any]) -> tuple[Any, ...]:
-    method, effective, topology = record.get("method", "?"), record.get("effective", {}), record.get("topology", {})
-    ranks = topology.get("world_size", 0), not topology.get("split_batch")
-    return method != "reference", method, *ranks, effective.get("k") or 0, effective.get("refresh_period") or 0
+def _reference(folder: Snapshot, listed: Sequence[Snapshot], references: References) -> Snapshot | None:
+    """What a run's pictures were compared with; a reference that has lost a picture is still one for the others."""
+    own = folder.record
+    if folder.broken or folder.is_reference or not {"is_reference", "picture_key", "prompts"} <= own.keys():
+        return None
+    found = references.of(folder)
+    if found is not None:
+        return Snapshot(found)
+    alike = [other for other in listed if other.is_reference and other.finished]
+    return next((other for other in alike if _covers(other.record, own)), None)
 
 
-def _labels(folders: Sequence[RunFolder]) -> dict[Path, str]:
-    """Method, ranks, k and refresh, then what else tells alike runs apart, their folder's name if nothing does."""
-    labels = [
-        ", ".join(filter(None, (_short_label(folder.record), variant)))
-        for folder, variant in zip(folders, variants(folders), strict=True)
-    ]
-    return {
-        folder.path: label if labels.count(label) == 1 else f"{label} ({folder.path.name})"
-        for folder, label in zip(folders, labels, strict=True)
-    }
+def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
+    same = reference["picture_key"] == own["picture_key"]
+    return same and all(prompt in reference["prompts"] for prompt in own["prompts"])
 
 
-def _short_label(record: dict[str, Any]) -> str:
-    method, effective, topology = record.get("method", "?"), record.get("effective", {}), record.get("topology", {})
-    if method == "reference" or not topology:
-        return str(method)
-    parts = [f"{method} {topology['world_size']}{' split' if topology['split_batch'] else ''}"]
-    parts += [f"k {effective['k']}"] if effective.get("k") else []
-    parts += [f"refresh {effective['refresh_period']}"] if effective.get("refresh_period") else []
-    return ", ".join(parts)
+def _mean(score: float | list[float] | None) -> float | None:
+    if isinstance(score, list):
+        return fmean(score) if score else None
+    return score
+
+
+def _order(folder: RunFolder) -> tuple[Any, ...]:
+    record, _ = said_by(folder)
+    effective, topology = record.get("effective", {}), record.get("topology", {})
+    return (
+        not (record and folder.is_reference),
+        str(record.get("method")),
+        topology.get("world_size", 0),
+        not topology.get("split_batch"),
+        effective.get("k") or 0,
+        effective.get("refresh_period") or 0,
+    )

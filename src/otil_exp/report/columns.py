@@ -1,13 +1,13 @@
-"""The figures of a run as cells of a table: value, distance to the reference, best of its kind."""
+"""The figures that are shown of a run, wherever they are: the columns of the page, of papers and of the console."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from otil_exp.metrics.registry import METRICS, lookup
 from otil_exp.report.collect import Run
-from otil_exp.report.comparable import machine
+from otil_exp.report.comparable import is_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,23 +25,35 @@ class Column:
     same rows, which metrics.json has beside); empty where the metric is a distance to the reference already."""
     core: bool = False
     """Shown from the start."""
+    enough: int | None = None
+    """Pictures below which the value is mostly bias or noise."""
+    console: bool = False
+    """Part of the table that ends a grid."""
 
     @property
     def is_time(self) -> bool:
-        return self.key.startswith("latency/")
+        return is_time(self.key)
 
+    @property
+    def is_score(self) -> bool:
+        """Judged from pictures, so that its sample count says how far to trust it."""
+        return not self.is_time and not self.key.startswith("traffic/")
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One figure as shown."""
+    @property
+    def arrow(self) -> str:
+        return {-1: "↓", 0: "", 1: "↑"}[self.better]
 
-    text: str = "-"
-    value: float | None = None
-    delta: str = ""
-    title: str = ""
-    """Sample count, standard error, and why not to trust it."""
-    best: bool = False
-    doubtful: bool = False
+    @property
+    def direction(self) -> str:
+        return {-1: "less is better", 0: "", 1: "more is better"}[self.better]
+
+    def text(self, value: float) -> str:
+        """The value in the header's unit, with the column's decimals."""
+        return format(value * self.scale, self.form)
+
+    def signed(self, value: float) -> str:
+        """A difference as `text` has it, with its sign."""
+        return format(value * self.scale, f"+{self.form}")
 
 
 def column_of(key: str) -> Column:
@@ -54,11 +66,20 @@ def column_of(key: str) -> Column:
         scale=metric.scale,
         form=metric.form,
         delta=metric.delta,
-        core=metric.core,
+        enough=metric.enough,
+        core=metric.core or key == PEAK_MEMORY,
+        console=key in CONSOLE,
     )
 
 
-CORE = tuple(column_of(metric.key) for metric in METRICS if metric.core)
+PEAK_MEMORY = "memory/peak_mib"
+
+CONSOLE = ("latency/step_ms", "latency/image_s", "traffic/bytes_sent_per_step", "ref/psnr", "ref/step_levels")
+"""What the table that ends a grid has room for."""
+
+CORE = tuple(column for metric in METRICS if (column := column_of(metric.key)).core)
+
+STEP_MS, SENT, PSNR = map(column_of, ("latency/step_ms", "traffic/bytes_sent_per_step", "ref/psnr"))
 
 PERCEPTUAL = ("ref/lpips_alex", "ref/effnet_lite0_5stage")
 """Perceptual distances to the reference, the preferred one first."""
@@ -71,66 +92,3 @@ def columns(runs: Sequence[Run]) -> list[Column]:
     keys = list(dict.fromkeys(key for run in runs for key in run.metrics if run.value(key) is not None))
     others = [key for key in keys if key not in SHOWN_AS_CORE and not key.startswith("reference/")]
     return [column for column in CORE if column.key in keys] + [column_of(key) for key in others]
-
-
-def cells(runs: Sequence[Run], column: Column) -> list[Cell]:
-    """One cell a run, the best of comparable finished ones marked; the reference takes no part in that."""
-    found = [_cell(run, column) for run in runs]
-    return [replace(cell, best=_is_best(i, runs, found, column)) for i, cell in enumerate(found)]
-
-
-def time_doubt(run: Run) -> str | None:
-    """Why the times of a run say nothing, or nothing beside its reference; None if they do."""
-    why = run.record.get("times_meaningless")
-    if why:
-        return f"means nothing: {why}"
-    if run.reference is not None and machine(run) != machine(run.reference):
-        return f"another machine than the reference's, {machine(run.reference)}"
-    return None
-
-
-def _cell(run: Run, column: Column) -> Cell:
-    value = run.value(column.key)
-    if value is None:
-        return Cell(title=str(run.metrics.get(column.key, {}).get("missing", "")))
-    entry = run.metrics[column.key]
-    error = entry.get("standard_error")
-    doubt, enough = time_doubt(run) if column.is_time else None, lookup(column.key).enough
-    few = f", too few to say much: needs {enough}" if enough and entry.get("n", 0) < enough else ""
-    facts = [
-        f"n = {entry.get('n', '?')}{few}",
-        f"standard error {error * column.scale:.2g}" if error else "",
-        doubt or "",
-    ]
-    return Cell(
-        text=format(value * column.scale, column.form),
-        value=value,
-        delta=_delta(run, column, value),
-        title="; ".join(fact for fact in facts if fact),
-        doubtful=doubt is not None,
-    )
-
-
-def _delta(run: Run, column: Column, value: float) -> str:
-    """The value beside the reference's: 1.83x, +0.41; empty where there is nothing to set it against."""
-    if column.delta == "natural":
-        natural = run.value(column.key.replace("seam/", "reference/"))
-        return "" if natural is None else format((value - natural) * column.scale, "+.3g")
-    other = run.reference.value(column.key) if run.reference else None
-    if not column.delta or other is None:
-        return ""
-    if column.delta == "speedup":
-        return f"{other / value:.2f}x" if value else ""
-    return format((value - other) * column.scale, "+.3g")
-
-
-def _is_best(index: int, runs: Sequence[Run], found: Sequence[Cell], column: Column) -> bool:
-    def takes_part(run: Run, cell: Cell) -> bool:
-        return run.status == "done" and not run.is_reference and cell.value is not None and not cell.doubtful
-
-    pairs = list(zip(runs, found, strict=True))
-    if not column.better or not takes_part(*pairs[index]):
-        return False
-    rivals = [c for r, c in pairs if takes_part(r, c) and r.picture_key == runs[index].picture_key]
-    top = max(rivals, key=lambda cell: (cell.value or 0) * column.better)
-    return len(rivals) > 1 and found[index].text == top.text

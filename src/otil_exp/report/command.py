@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otil_exp.report.collect import collect, find_folders
+from otil_exp.report.csv_table import csv_table
+from otil_exp.report.latex import latex_table
 from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
 from otil_exp.report.table import summary
@@ -18,7 +20,12 @@ EXAMPLES = """examples:
   otil-report outputs/demo                       writes outputs/demo/report.html, which needs no other file
   otil-report outputs/a outputs/b -o both.html   runs of two grids; full-size pictures are linked from where the page is
   otil-report outputs/demo --table               the table that ends a grid
-  otil-report outputs/demo --markdown            a result page"""
+  otil-report outputs/demo --markdown            a result page
+  otil-report outputs/demo --latex -o table.tex  a table for a paper
+  otil-report outputs/demo --csv -o all.csv      every figure, unrounded"""
+
+FORMS = {"markdown": result_page, "latex": latex_table, "csv": csv_table}
+"""What is printed instead of a page, by option."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     parsed = parser.parse_args(argv)
     if parsed.table and parsed.output:
-        parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown for a file")
+        parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown, --latex or --csv")
     try:
         folders = find_folders(parsed.folders)
     except FileNotFoundError as error:
@@ -34,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if parsed.table:
         console().print(summary(folders), soft_wrap=False)
-    elif parsed.markdown:
-        _write(result_page(collect(folders)), parsed.output)
+    elif parsed.form:
+        _write(FORMS[parsed.form](collect(folders)), parsed.output)
     else:
         page = parsed.output or _beside(folders[0], parsed.folders[0])
         _write(render(collect(folders), page.parent, parsed.thumbnail, parsed.prompts), page)
@@ -50,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="runs or grids: outputs/NAME[/SIG]")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--table", action="store_true", help="print the table that ends a grid, and no page")
-    form.add_argument("--markdown", action="store_true", help="print a result page in Markdown, and no HTML")
+    for name, words in (
+        ("markdown", "a result page in Markdown: table with errors and n, legend, paired differences"),
+        ("latex", "the table for a paper (booktabs)"),
+        ("csv", "every figure of every run, unrounded"),
+    ):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"print {words}; no page")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: report.html beside the runs")
     parser.add_argument(
         "--thumbnail",
@@ -59,7 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PX",
         help="longest side of pictures in the page (256)",
     )
-    parser.add_argument("--prompts", type=_positive, metavar="N", help="show the pictures of the first N prompts only")
+    parser.add_argument(
+        "--prompts",
+        type=_positive,
+        metavar="N",
+        help="show the pictures of the first N prompts (as many as 45 MB hold)",
+    )
     return parser
 
 
@@ -76,10 +93,10 @@ def _beside(first: RunFolder, asked: Path) -> Path:
 
 def _write(text: str, path: Path | None) -> None:
     if path is None:
-        print(text)
+        print(text.removesuffix("\n"))
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,40 +1,84 @@
-"""What keeps runs from being compared, in sentences."""
+"""Which figures can be compared: decided here alone, for best marks, fronts, speed-ups, grey times and warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from otil_exp.report.collect import Run
 
-Aspect = Callable[[Run], str]
+Aspect = Callable[[Run, str], str]
+"""What figures must share: of a run, and of one of its metrics by key."""
 
 
-def warnings(runs: Sequence[Run]) -> list[str]:
-    """One sentence for everything that differs between runs and should not, or is known to mean nothing."""
-    begun = [run for run in runs if run.record and run.config]
-    found = [*_differences("Pictures", PICTURE_ASPECTS, begun), *_differences("Times", TIME_ASPECTS, begun)]
-    meaningless = _by_value(begun, lambda run: str(run.record.get("times_meaningless") or ""))
-    found += [
-        f"Times mean nothing for {numbers(which)}: {why}. Pictures and bytes do."
-        for why, which in meaningless.items()
-        if why
-    ]
-    alone = [run for run in begun if not run.is_reference and run.reference is None]
-    if alone:
-        found.append(
-            f"No finished reference run beside {numbers(alone)}: run the same command with preset=reference, "
-            "then their own again, which only scores them anew."
-        )
-    return found
+def comparable(one: Run, other: Run, *keys: str) -> bool:
+    """Whether two runs' values of all these metrics can be compared."""
+    return basis(one, *keys) == basis(other, *keys)
+
+
+def basis(run: Run, *keys: str) -> tuple[str, ...]:
+    """Equal for the runs whose values of these metrics can be compared."""
+    return tuple(aspect(run, key) for key in keys for aspect in aspects(key).values())
+
+
+def aspects(key: str) -> Mapping[str, Aspect]:
+    """What values of this metric must share, by the name of it."""
+    if is_time(key):
+        return SAME_PICTURES | SAME_MACHINE
+    if key.startswith("traffic/"):
+        return SAME_PICTURES
+    return SAME_PICTURES | SAME_JUDGEMENT
+
+
+def is_time(key: str) -> bool:
+    """Whether a metric depends on the machine."""
+    return key.startswith(("latency/", "memory/"))
+
+
+def meaningless(run: Run, key: str) -> str:
+    """Why a value says nothing at all; empty if it does."""
+    return str(run.record.get("times_meaningless") or "") if key.startswith("latency/") else ""
+
+
+def baseline(run: Run, runs: Sequence[Run], key: str) -> Run | None:
+    """The reference run that a value is set against: one that it can be compared with, where there is one.
+
+    Pictures are compared with `run.reference` alone; a grid over machines or engines has a reference of each for times.
+    """
+    if run.is_reference:
+        return None
+    listed = [other for other in runs if other.is_reference and other.status == "done"]
+    found = [other for other in [run.reference, *listed] if other is not None and other.value(key) is not None]
+    return next((other for other in found if comparable(run, other, key)), None)
+
+
+def doubt(run: Run, runs: Sequence[Run], key: str) -> str:
+    """Why a time says nothing, or nothing beside the reference; empty if it does."""
+    if why := meaningless(run, key):
+        return f"means nothing: {why}"
+    reference = run.reference
+    if not is_time(key) or reference is None or reference.value(key) is None or baseline(run, runs, key):
+        return ""
+    other = "; ".join(
+        f"another {name} than the reference's, {aspect(reference, key)}"
+        for name, aspect in aspects(key).items()
+        if aspect(run, key) != aspect(reference, key)
+    )
+    return other or f"not beside the reference's: it means nothing ({meaningless(reference, key)})"
 
 
 def machine(run: Run) -> str:
-    """What the run's ranks computed on: its GPUs, or the CPU."""
+    """What a rank computed on: models of GPU, whatever their number, or the CPU."""
     cpu, gpus = run.record.get("cpu") or {}, run.record.get("gpus") or []
     if run.record.get("device") == "cpu" or not gpus:
         return f"{cpu.get('model', '?')}, {cpu.get('cores', '?')} cores"
-    return ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
+    return ", ".join(sorted(set(gpus)))
+
+
+def engine(run: Run) -> str:
+    """The engine that the steps really got."""
+    asked = run.config.get("engine", {}).get("name")
+    return str(run.record.get("engine_runs_as") or asked).partition(", because")[0]
 
 
 def size(run: Run) -> str:
@@ -54,67 +98,37 @@ def commit(run: Run) -> str:
     return found[:10] + ("-dirty" if found.endswith("-dirty") else "")
 
 
-def numbers(runs: Sequence[Run]) -> str:
-    """runs 1-3, 7"""
-    spans: list[list[int]] = []
-    for number in sorted(run.number for run in runs):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-    return f"{'run' if len(runs) == 1 else 'runs'} {listed}"
-
-
-def _setting(key: str) -> Aspect:
-    return lambda run: str(run.config.get(key))
-
-
-def _version(package: str) -> Aspect:
-    return lambda run: str(run.record.get("versions", {}).get(package))
-
-
-def _prompts(run: Run) -> str:
+def prompts(run: Run) -> str:
     """Which prompts and seeds, short enough for a sentence."""
-    prompts: list[dict[str, Any]] = run.prompts
-    if not prompts:
+    found: list[dict[str, Any]] = run.prompts
+    if not found:
         return "none"
-    first = prompts[0]
-    return f"{len(prompts)} from “{first['text'][:40]}”, seed {first['seed']}"
+    first = found[0]
+    return f"{len(found)} from “{first['text'][:40]}”, seed {first['seed']}"
 
 
-PICTURE_ASPECTS: dict[str, Aspect] = {
-    "model": model,
-    "size": size,
-    "steps": _setting("num_inference_steps"),
-    "guidance": _setting("guidance_scale"),
-    "scheduler": _setting("scheduler"),
-    "groupnorm": _setting("groupnorm"),
-    "prompts": _prompts,
+def _prompts_and_seeds(run: Run, key: str) -> str:
+    return str([(prompt["text"], prompt["seed"]) for prompt in run.prompts])
+
+
+def _said(field: str) -> Aspect:
+    """What the metric's own entry says of how it was judged."""
+    return lambda run, key: str(run.entry(key).get(field))
+
+
+SAME_PICTURES: dict[str, Aspect] = {"picture": lambda run, key: run.picture_key}
+"""Model, size, steps, guidance, scheduler: what makes a picture but the method."""
+
+SAME_MACHINE: dict[str, Aspect] = {
+    "machine": lambda run, key: machine(run),
+    "engine": lambda run, key: engine(run),
+    "mode": lambda run, key: str(run.config.get("mode")),
 }
 
-TIME_ASPECTS: dict[str, Aspect] = {
-    "machine": machine,
-    "mode": _setting("mode"),
-    "engine": lambda run: str(run.config.get("engine", {}).get("name")),
-    "torch": _version("torch"),
-    "diffusers": _version("diffusers"),
-    "commit": commit,
+SAME_JUDGEMENT: dict[str, Aspect] = {
+    "prompts": _prompts_and_seeds,
+    "groupnorm": lambda run, key: str(run.config.get("groupnorm")),
+    "n": _said("n"),
+    "scorer": _said("model"),
+    "ground truth": _said("ground_truth"),
 }
-
-
-def _differences(what: str, aspects: dict[str, Aspect], runs: Sequence[Run]) -> list[str]:
-    found = []
-    for name, aspect in aspects.items():
-        values = _by_value(runs, aspect)
-        if len(values) > 1:
-            listed = "; ".join(f"{value} in {numbers(which)}" for value, which in values.items())
-            found.append(f"{what} are not comparable throughout, {name} differs: {listed}.")
-    return found
-
-
-def _by_value(runs: Sequence[Run], aspect: Aspect) -> dict[str, list[Run]]:
-    values: dict[str, list[Run]] = {}
-    for run in runs:
-        values.setdefault(aspect(run), []).append(run)
-    return values

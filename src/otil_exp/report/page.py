@@ -11,16 +11,24 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from otil_exp import __version__
+from otil_exp.report.best import takes_part
 from otil_exp.report.collect import Run
-from otil_exp.report.columns import CORE, PERCEPTUAL, cells, columns
-from otil_exp.report.comparable import machine, model, numbers, size, warnings
+from otil_exp.report.columns import CORE, PERCEPTUAL, PSNR, SENT, STEP_MS, Column, columns
+from otil_exp.report.comparable import basis, machine
+from otil_exp.report.figures import figures
+from otil_exp.report.header import GLOSSARY, command, shared_facts, versions
+from otil_exp.report.paired import Difference, against_best
 from otil_exp.report.pictures import GAIN, prompt_rows
-from otil_exp.report.plots import step_costs, tradeoff
+from otil_exp.report.plots import step_costs, swatch, tradeoff
+from otil_exp.report.warn import numbers, warnings
 
 STEP_TITLE = (
     "Steps by kind: time of rank 0 (median, quartiles, 5 % to 95 %) and bytes a rank hands to its peers (mean, "
     "logarithmic above 1 kB)"
 )
+
+LONG_PROMPT = 140
+"""Characters of a prompt that are shown before it is folded."""
 
 
 @dataclass(frozen=True)
@@ -34,63 +42,57 @@ class Plot:
 def render(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None = None) -> str:
     """The page of these runs, to be written into page_folder; prompts, errors and labels are escaped.
 
-    side: longest side of the small pictures, in pixels. limit: most prompts shown; None for all.
+    side: longest side of the small pictures, in pixels. limit: most prompts shown; None: what makes no huge page.
     """
     shown = columns(runs)
-    by_column = [cells(runs, column) for column in shown]
-    rows = prompt_rows(runs, page_folder, side, limit)
+    by_column = [figures(runs, column) for column in shown]
     return _template().render(
         title=", ".join(dict.fromkeys(str(run.config.get("name", run.folder.path.parent.name)) for run in runs)),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         runs=runs,
         shared=shared_facts(runs),
-        warnings=warnings(runs),
+        commands=command(runs),
+        glossary=GLOSSARY,
+        warnings=warnings(runs, [column for column in shown if column.core]),
         columns=shown,
         table=list(zip(runs, zip(*by_column, strict=True), strict=True)) if shown else [(run, ()) for run in runs],
+        paired=_paired(runs, shown),
         plots=_plots(runs),
-        rows=rows,
+        steps=Plot(STEP_TITLE, svg) if (svg := step_costs(runs)) else None,
+        pictures=prompt_rows(runs, page_folder, side, limit),
         side=side,
         gain=GAIN,
+        long_prompt=LONG_PROMPT,
         machine=machine,
+        swatch=swatch,
         versions=versions,
     )
 
 
-def shared_facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """What was run, where all runs agree; what differs is in the warnings."""
-    begun = [run for run in runs if run.record and run.config]
-    facts = {
-        "model": {model(run) for run in begun},
-        "size": {size(run) for run in begun},
-        "steps": {str(run.config.get("num_inference_steps")) for run in begun},
-        "guidance": {str(run.config.get("guidance_scale")) for run in begun},
-        "scheduler": {str(run.config.get("scheduler")) for run in begun},
-        "prompts": {str(len(run.prompts)) for run in begun},
-        "machine": {machine(run) for run in begun},
-        "versions": {versions(run) for run in begun},
-    }
-    return [(name, values.pop()) for name, values in facts.items() if len(values) == 1]
-
-
-def versions(run: Run) -> str:
-    """Package versions of a run: torch 2.11.0, diffusers 0.42.1, ..."""
-    return ", ".join(f"{name} {version}" for name, version in run.record.get("versions", {}).items() if version)
+def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[tuple[Column, dict[int, Difference | None]]]:
+    """Columns with, by run, how far it is from the best over the same prompts."""
+    found = [(column, against_best(runs, column)) for column in shown if column.core]
+    return [(column, apart) for column, apart in found if apart]
 
 
 def _plots(runs: Sequence[Run]) -> list[Plot]:
-    """Time against quality for each set of comparable runs, then what steps cost."""
+    """Cost against quality for each set of runs whose quality can be compared; bytes where no time means anything."""
     by_key = {column.key: column for column in CORE}
     perceptual = next((key for key in PERCEPTUAL if any(run.value(key) is not None for run in runs)), None)
     found = []
-    for key in dict.fromkeys(run.picture_key for run in runs):
-        group = [run for run in runs if run.picture_key == key]
-        for quality in filter(None, ("ref/psnr", perceptual)):
-            column = by_key[quality]
-            svg = tradeoff(group, by_key["latency/step_ms"], column)
-            found += [Plot(f"Time of a step against {column.header}, {numbers(group)}", svg)] if svg else []
-    svg = step_costs(runs)
-    return [*found, Plot(STEP_TITLE, svg)] if svg else found
+    for quality in filter(None, (PSNR, by_key.get(perceptual or ""))):
+        groups: dict[tuple[str, ...], list[Run]] = {}
+        for run in runs:
+            if run.value(quality.key) is not None and not run.is_reference:
+                groups.setdefault(basis(run, quality.key), []).append(run)
+        for group in groups.values():
+            keys = {run.picture_key for run in group}
+            references = [run for run in runs if run.is_reference and run.picture_key in keys]
+            cost = STEP_MS if any(takes_part(run, STEP_MS) for run in group) else SENT
+            svg = tradeoff([*references, *group], cost, quality)
+            found += [Plot(f"{cost.header} against {quality.header}, {numbers(group)}", svg)] if svg else []
+    return found
 
 
 def _template() -> Any:

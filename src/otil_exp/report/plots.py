@@ -9,17 +9,21 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from itertools import cycle
 from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
 
+from otil_exp.method_style import COLOURS, NEUTRAL, style_of
+from otil_exp.report.best import takes_part
 from otil_exp.report.collect import Run
-from otil_exp.report.columns import Column, time_doubt
+from otil_exp.report.columns import Column
+from otil_exp.report.comparable import basis, doubt
 from otil_exp.report.pareto import front
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.run_folder.timing import timed_rows
@@ -27,11 +31,16 @@ from otil_exp.run_folder.timing import timed_rows
 INK, MUTED, RULE, PAPER = "#010203", "#6a6b6c", "#d0d1d2", "#fdfcfb"
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
 
-PALETTE = ("#2f7fd0", "#e08214", "#2a9d62", "#cf4a4a", "#8c6bc8", "#a0714f", "#d66bb0", "#8a8f1f", "#1fa3b5", "#7a7f87")
-"""One colour a method, readable on light and dark."""
+KINDS = {
+    "warmup": (NEUTRAL, "o"),
+    "steady": (COLOURS[0], "s"),
+    "refresh": (COLOURS[1], "^"),
+    "final": (COLOURS[2], "D"),
+}
+"""Kinds of a step in the order of a picture, with colour and marker."""
 
-KINDS = {"warmup": "#8a8f98", "steady": "#2f7fd0", "refresh": "#e08214", "final": "#2a9d62"}
-"""Kinds of a step in the order of a picture, with their colours."""
+MOST_NUMBERS = 25
+"""Points of a plot that all have their numbers; of more, those on a front have."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -55,46 +64,63 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def tradeoff(runs: Sequence[Run], time: Column, quality: Column) -> str | None:
-    """Time against quality, one point a finished run, with the front drawn; None with fewer than two points.
+def tradeoff(runs: Sequence[Run], cost: Column, quality: Column) -> str | None:
+    """Cost against quality, one point a finished run, with a front for every set of runs whose costs can be compared.
 
-    runs: comparable ones. The reference has no loss: its time is a line, where the front ends. Hollow: the time
-    means nothing.
+    runs: those whose quality can be compared, and their reference, which has no loss: its cost is a line, where the
+    front ends. Hollow: the time means nothing, or nothing beside the reference's. None with fewer than two points.
     """
-    drawn = [run for run in runs if not run.is_reference and _has(run, time) and _has(run, quality)]
+    drawn = [run for run in runs if not run.is_reference and _has(run, cost) and _has(run, quality)]
     if len(drawn) < 2:
         return None
-    colours = dict(zip(dict.fromkeys(run.method for run in drawn), cycle(PALETTE), strict=False))
-    points = [(_shown(run, time), _shown(run, quality)) for run in drawn]
-    references = [_shown(run, time) for run in runs if run.is_reference and _has(run, time)]
+    points = {run.number: (_shown(run, cost), _shown(run, quality)) for run in drawn}
+    references = [run for run in runs if run.is_reference and _has(run, cost) and cost.is_time]
     with _figure(6.2, 4.2) as (figure, holder):
         axes = figure.subplots()
-        for run, (x, y) in zip(drawn, points, strict=True):
-            face = PAPER if time_doubt(run) else colours[run.method]
-            axes.plot(x, y, "o", ms=9, mfc=face, mec=colours[run.method], mew=2, label=run.method, zorder=3)
-            offset = (6, 6) if sorted(points).index((x, y)) % 2 else (6, -13)  # neighbours' numbers stay apart
+        on_front = _draw_fronts(axes, drawn, references, cost, quality)
+        for place, run in enumerate(sorted(drawn, key=lambda run: points[run.number])):
+            style, (x, y) = style_of(run.method), points[run.number]
+            face = PAPER if doubt(run, runs, cost.key) else style.colour
+            axes.plot(x, y, style.marker, ms=9, mfc=face, mec=style.colour, mew=2, label=run.method, zorder=3)
+            if len(drawn) > MOST_NUMBERS and run.number not in on_front:
+                continue
+            offset = (6, -13) if place % 2 == 0 else (6, 6)  # neighbours' numbers stay apart
             axes.annotate(str(run.number), (x, y), offset, textcoords="offset points", fontsize=9)
-        for x in references:
-            axes.axvline(x, color=MUTED, ls=":", lw=1.4, label="reference (no loss)")
-        _draw_front(axes, points, references, quality.better)
-        if 0 < 50 * min(y for _, y in points) < max(y for _, y in points):
+        for run in references:
+            axes.axvline(_shown(run, cost), color=MUTED, ls=":", lw=1.4, label="reference (no loss)")
+        if 0 < 50 * min(y for _, y in points.values()) < max(y for _, y in points.values()):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.margins(0.08, 0.1)
-        axes.set_xlabel(f"{time.header}, less is better")
-        axes.set_ylabel(f"{quality.header}, {'more' if quality.better > 0 else 'less'} is better")
+        axes.set_xlabel(f"{cost.header}, {cost.direction}")
+        axes.set_ylabel(f"{quality.header}, {quality.direction}")
         _legend(figure, axes)
     return holder[0]
 
 
-def _draw_front(axes: Axes, points: Sequence[tuple[float, float]], references: Sequence[float], better: int) -> None:
-    """Steps through the runs on the front, up to the time of the fastest reference, which beats whatever is slower."""
-    end = min(references, default=None)
-    kept = [(x, y) for x, y in points if end is None or x < end]
-    if kept:
-        steps = [kept[i] for i in front([(x, -better * y) for x, y in kept])]
-        steps += [(end, steps[-1][1])] if end is not None else []
-        axes.step([x for x, _ in steps], [y for _, y in steps], where="post", color=MUTED, lw=1.4, zorder=1)
+def _draw_fronts(
+    axes: Axes, drawn: Sequence[Run], references: Sequence[Run], cost: Column, quality: Column
+) -> set[int]:
+    """Steps through the runs on each front, up to the cost of the fastest reference, which beats whatever is slower.
+
+    Returns their numbers.
+    """
+    on_front: set[int] = set()
+    alike: dict[tuple[str, ...], list[Run]] = {}
+    for run in drawn:
+        if takes_part(run, cost):
+            alike.setdefault(basis(run, cost.key), []).append(run)
+    for key, its in alike.items():
+        ends = [_shown(run, cost) for run in references if basis(run, cost.key) == key]
+        end = min(ends, default=None)
+        kept = [run for run in its if end is None or _shown(run, cost) < end]
+        chosen = front([(_shown(run, cost), -quality.better * _shown(run, quality)) for run in kept])
+        on_front |= {kept[i].number for i in chosen}
+        if kept:
+            steps = [(_shown(kept[i], cost), _shown(kept[i], quality)) for i in chosen]
+            steps += [(end, steps[-1][1])] if end is not None else []
+            axes.step([x for x, _ in steps], [y for _, y in steps], where="post", color=MUTED, lw=1.4, zorder=1)
+    return on_front
 
 
 def step_costs(runs: Sequence[Run]) -> str | None:
@@ -109,9 +135,10 @@ def step_costs(runs: Sequence[Run]) -> str | None:
             _draw_traffic(traffic, position, rows)
         times.set_yticks(range(len(steps)), [f"{run.number}  {_short(run.label)}" for run, _ in steps.values()])
         times.tick_params(axis="y", labelcolor=INK, length=0)
-        times.invert_yaxis()
+        times.set_ylim(len(steps) - 0.4, -0.6)  # downwards, without matplotlib's margin, which grows with the runs
         times.set_xlim(left=0)
         times.set_xlabel("ms/step")
+        times.xaxis.set_major_formatter(lambda value, _: f"{value:g} ms")
         traffic.set_xscale("symlog", linthresh=1e3, linscale=0.5)  # zero is a value; above 1 kB it is logarithmic
         traffic.set_xticks([0, *(10**power for power in range(3, 11))])
         most = max(row.bytes_sent for _, rows in steps.values() for row in rows)
@@ -119,7 +146,10 @@ def step_costs(runs: Sequence[Run]) -> str | None:
         traffic.set_xlabel("sent per step")
         traffic.xaxis.set_major_formatter(lambda value, _: _bytes(value))
         traffic.minorticks_off()
-        handles = [Line2D([], [], color=colour, marker="s", ls="", label=kind) for kind, colour in KINDS.items()]
+        for axes in (times, traffic):
+            axes.tick_params(axis="x", top=len(steps) > 12, labeltop=len(steps) > 12)  # far from the axis below
+            axes.spines["top"].set_visible(len(steps) > 12)
+        handles = [Line2D([], [], color=c, marker=marker, ls="", label=kind) for kind, (c, marker) in KINDS.items()]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(KINDS))
     return holder[0]
 
@@ -138,8 +168,8 @@ def _draw_times(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
             manage_ticks=False,
         )
         for part in (*box["boxes"], *box["whiskers"], *box["caps"]):
-            part.set_color(KINDS[kind])
-        box["medians"][0].set_color(INK)
+            part.set_color(KINDS[kind][0])
+        box["medians"][0].set(color=INK, marker=KINDS[kind][1], mfc=KINDS[kind][0], mew=0.5, ms=5, markevery=[0])
 
 
 def _draw_traffic(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
@@ -147,8 +177,19 @@ def _draw_traffic(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
     for place, kind in enumerate(present):
         mean = fmean(row.bytes_sent for row in rows if row.kind == kind)
         height = position + (place - (len(present) - 1) / 2) * 0.2
-        axes.plot([0, mean], [height, height], color=KINDS[kind], lw=1.5)
-        axes.plot(mean, height, "o", ms=5, color=KINDS[kind])
+        colour, marker = KINDS[kind]
+        axes.plot([0, mean], [height, height], color=colour, lw=1.5)
+        axes.plot(mean, height, marker, ms=5, color=colour)
+
+
+def swatch(run: Run) -> str:
+    """A run's method as a small SVG: its marker in its colour."""
+    style = style_of(run.method, is_reference=run.is_reference)
+    marker = MarkerStyle(style.marker)
+    outline = np.asarray(marker.get_path().transformed(marker.get_transform()).to_polygons()[0])
+    points = " ".join(f"{x:.2f},{-y:.2f}" for x, y in outline)
+    shape = f'<polygon fill="{style.colour}" points="{points}"/>'
+    return f'<svg class="swatch" viewBox="-.6 -.6 1.2 1.2" aria-hidden="true">{shape}</svg>'
 
 
 def _timed(run: Run, rows: Sequence[StepRow]) -> list[StepRow]:

@@ -3,90 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from otil_exp.report.variants import variants
+from otil_exp.report.collect import Run, collect
+from otil_exp.report.columns import CORE, PSNR, STEP_MS
+from otil_exp.report.comparable import meaningless
+from otil_exp.report.figures import figures
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.naming import variants
 from otil_exp.run_folder.snapshot import snapshots
+
+CAPTION = "a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam"
+
+WITH_ERRORS = f"{CAPTION}; ±: standard error over prompts"
 
 
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
     folders = snapshots(folders)
-    notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
-    return Group(_table(folders), *notes)
+    runs = collect(folders)
+    table = _WidestThatFits(_table(folders, runs, errors=True), _table(folders, runs, errors=False))
+    return Group(table, *_paths(runs), *_warnings(runs), *_failures(runs))
 
 
-def _table(folders: Sequence[RunFolder]) -> Table:
+class _WidestThatFits:
+    """The first table where the console is wide enough for it, else the second."""
+
+    def __init__(self, wide: Table, narrow: Table) -> None:
+        self._wide, self._narrow = wide, narrow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fits = Measurement.get(console, options.update(max_width=1000), self._wide).maximum <= options.max_width
+        yield self._wide if fits else self._narrow
+
+
+def _table(folders: Sequence[RunFolder], runs: Sequence[Run], *, errors: bool) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,  # narrow enough for 80 columns
         padding=0,
-        caption="a step after warm-up: ms of rank 0, MB a rank sends; to the reference: PSNR, grey levels at the seam",
+        caption=WITH_ERRORS if errors else CAPTION,
     )
-    for header, align in (("method", "left"), ("ranks", "right"), ("k", "right"), ("refresh", "right")):
+    for header, align in (("method", "left"), ("topology", "left"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
-    timed = any("latency/image_s" in folder.metrics for folder in folders)
-    for header in ("ms/step", *["s/image"] * timed, "MB/step", "PSNR dB", "seam", "status"):
-        table.add_column(header, justify="right")
-    for folder, variant in zip(folders, variants(folders), strict=True):
-        table.add_row(*map(Text, _row(folder, variant, timed)))  # as typed: no markup
+    always = {"latency/step_ms", "traffic/bytes_sent_per_step", "ref/psnr", "ref/step_levels"}
+    shown = [c for c in CORE if c.console and (c.key in always or any(run.value(c.key) is not None for run in runs))]
+    for column in shown:
+        table.add_column(column.header, justify="right")
+    table.add_column("status", justify="right")
+    by_column = [figures(runs, column) for column in shown]
+    for i, (run, variant) in enumerate(zip(runs, variants(folders), strict=True)):
+        effective = run.record.get("effective", {})
+        row = [
+            f"{run.method} {variant}".strip(),
+            run.topology,
+            str(effective.get("k") or "-"),
+            str(effective.get("refresh_period") or "-"),
+            *(column[i].with_error if errors else column[i].text for column in by_column),
+            run.status,
+        ]
+        table.add_row(*map(Text, row))  # as typed: no markup
     return table
 
 
-def _row(folder: RunFolder, variant: str, timed: bool) -> list[str]:
-    record, metrics = folder.known, folder.metrics
-    effective, topology = record.get("effective", {}), record.get("topology", {})
-    split = " split" if topology.get("split_batch") else ""
-    traffic = _number(metrics, "traffic/bytes_sent_per_step", 1e-6, ".3f")
-    psnr = "-" if record.get("method") == "reference" else _number(metrics, "ref/psnr", 1, ".2f")
-    return [
-        f"{_method(folder)} {variant}".strip(),
-        f"{topology.get('world_size', '?')}{split}",
-        str(effective.get("k") or "-"),
-        str(effective.get("refresh_period") or "-"),
-        _number(metrics, "latency/step_ms", 1, ".1f"),
-        *[_number(metrics, "latency/image_s", 1, ".3f")] * timed,
-        traffic,
-        psnr,
-        _number(metrics, "ref/step_levels", 1, ".2f"),
-        str(record.get("status", "missing")),
-    ]
+def _paths(runs: Sequence[Run]) -> list[Text]:
+    shown = [run for run in runs if run.folder.images.exists()]
+    return [Text(f"{run.method}: {run.folder.images}", overflow="fold") for run in shown]
 
 
-def _number(metrics: dict[str, Any], key: str, scale: float, form: str) -> str:
-    value = metrics.get(key, {}).get("value")
-    return "-" if value is None else format(value * scale, form)
-
-
-def _paths(folders: Sequence[RunFolder]) -> list[Text]:
-    return [Text(f"{_method(f)}: {f.images}", overflow="fold") for f in folders if f.images.exists()]
-
-
-def _warnings(folders: Sequence[RunFolder]) -> list[Text]:
-    lines = {f"ms/step mean nothing here: {why}" for f in folders if (why := f.record.get("times_meaningless"))}
-    lines |= {f"PSNR: {why}" for f in folders if (why := f.metrics.get("ref/psnr", {}).get("missing"))}
+def _warnings(runs: Sequence[Run]) -> list[Text]:
+    lines = {f"ms/step mean nothing here: {why}" for run in runs if (why := meaningless(run, STEP_MS.key))}
+    lines |= {f"PSNR: {missing}" for run in runs if (missing := run.entry(PSNR.key).get("missing"))}
     return [Text(line, style="yellow") for line in sorted(lines)]
 
 
-def _failures(folders: Sequence[RunFolder]) -> list[Text]:
-    return [
-        Text(f"{_method(f)} {_why(f.record)} ({f.path})", style="red")
-        for f in folders
-        if f.record.get("status") in ("failed", "broken")
-    ]
+def _failures(runs: Sequence[Run]) -> list[Text]:
+    return [Text(_failure(run), style="red") for run in runs if run.reason]
 
 
-def _method(folder: RunFolder) -> str:
-    """A rank that fails before its record is begun leaves no method there."""
-    return str(folder.known.get("method", "?"))
-
-
-def _why(record: dict[str, Any]) -> str:
-    if record["status"] == "broken":
-        return f"is broken: {record['error']}"
-    return f"failed on rank {record.get('failed_rank', '?')}: {record.get('error', '?')}"
+def _failure(run: Run) -> str:
+    if run.status == "failed":
+        return f"{run.method} failed on {run.reason} ({run.folder.path})"
+    return f"{run.method} is broken: {run.reason}" if run.status == "broken" else f"{run.method} {run.reason}"

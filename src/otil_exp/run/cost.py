@@ -56,5 +56,5 @@ def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
 def _mean(key: str, values: Sequence[float]) -> dict[str, Any]:
     """Mean with its count; no value where there was nothing, such as steps after a warm-up that fills the run."""
     if not values:
-        return entry(key, None, 0, missing="no step after the warm-up")
+        return entry(key, None, 0, missing="no such step in steps.csv, such as one after the warm-up")
     return entry(key, fmean(values), len(values))

@@ -126,6 +126,7 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         device=effective.device.kind.name,
         times_meaningless=_times_meaningless(effective),
         prompts=[{"index": prompt.index, "text": prompt.text, "seed": prompt.seed} for prompt in prompts],
+        command=folder.planned.get("command"),
         started=before.get("started", now()),
         resumed=[*before.get("resumed", []), now()] if before else [],
         ended=None,

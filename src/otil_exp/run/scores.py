@@ -15,8 +15,9 @@ from otil_exp.config import MetricsConfig
 from otil_exp.metrics.extractors import Extractor
 from otil_exp.metrics.feature_cache import keep_features, kept_features
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures, ground_truth
+from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE
 from otil_exp.metrics.picture import Scorers, score_picture
-from otil_exp.metrics.registry import GROUND_TRUTH, REFERENCE, lookup
+from otil_exp.metrics.registry import lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import Truth, summarise
 from otil_exp.run.cost import cost_metrics, memory_metrics

@@ -7,3 +7,6 @@ PIPELINE_FOLDER = Path(__file__).parent / "weights"
 
 METRICS_FOLDER = Path(__file__).parent / "weights_metrics"
 """Weights of `SceneClassifier` and `TextImageModel`."""
+
+FEATURES = 64
+"""Length of the feature vector that `SceneClassifier` makes of a picture."""

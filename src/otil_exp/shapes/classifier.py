@@ -9,14 +9,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from otil_exp.shapes import METRICS_FOLDER
+from otil_exp.shapes import FEATURES, METRICS_FOLDER
 from otil_exp.shapes.scenes import VOCABULARY, Scene
 
 INPUT_SIZE = 128
 """Side, in pixels, to which a picture is averaged before it is read."""
-
-FEATURES = 64
-"""Length of the feature vector."""
 
 
 class PictureTrunk(nn.Module):

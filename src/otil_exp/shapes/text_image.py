@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from otil_exp.shapes import METRICS_FOLDER, PIPELINE_FOLDER
-from otil_exp.shapes.classifier import FEATURES, PictureTrunk
+from otil_exp.shapes import FEATURES, METRICS_FOLDER, PIPELINE_FOLDER
+from otil_exp.shapes.classifier import PictureTrunk
 
 if TYPE_CHECKING:  # seconds
     from transformers import CLIPTokenizer

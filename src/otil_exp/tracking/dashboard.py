@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-PALETTE = ("#4E79A7", "#F28E2B", "#59A14F", "#E15759", "#B07AA1", "#76B7B2", "#EDC948", "#9C755F", "#FF9DA7", "#BAB0AC")
-"""Colours of methods in alphabetical order, from the start again after ten (Tableau 10)."""
+from otil_exp.method_style import style_of
 
 METHOD = wr.Config("facts.method")
 """preset.name after normalisation: what really ran."""
@@ -32,10 +31,15 @@ OUTCOMES = {
 }
 
 
-def workspace(entity: str, project: str, methods: Mapping[str, str], prompts: int) -> ws.Workspace:
-    """The dashboard, not saved yet. methods: method of every run by run id, for its colour; prompts: how many rows."""
-    order = sorted(set(methods.values()))
-    colours = {run: PALETTE[order.index(method) % len(PALETTE)] for run, method in methods.items()}
+def workspace(
+    entity: str, project: str, methods: Mapping[str, str], prompts: int, references: Container[str] = ()
+) -> ws.Workspace:
+    """The dashboard, not saved yet.
+
+    methods: method of every run by run id, for its colour; references: ids of those that are no method; prompts: how
+    many rows.
+    """
+    colours = {run: style_of(method, is_reference=run in references).colour for run, method in methods.items()}
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -86,9 +90,13 @@ def _steps() -> ws.Section:
 
 
 def _pictures(prompts: int) -> ws.Section:
-    """A panel a prompt: the pictures of all runs, then their differences."""
+    """A panel a prompt: the pictures of all runs, with their seams marked, and their differences."""
     panels = [
-        wr.MediaBrowser(title=f"prompt {i:02d}", media_keys=[f"picture/{i:02d}", f"difference/{i:02d}"], num_columns=4)
+        wr.MediaBrowser(
+            title=f"prompt {i:02d}",
+            media_keys=[f"{what}/{i:02d}" for what in ("picture", "marked", "difference")],
+            num_columns=4,
+        )
         for i in range(prompts)
     ]
     return ws.Section(name="Pictures by prompt", panels=panels, is_open=True)
@@ -109,8 +117,10 @@ def main(argv: list[str] | None = None) -> int:
         print(workspace(entity, project, {}, parsed.prompts)._to_model().model_dump_json(by_alias=True, indent=2))
         return 0
     runs = wandb.Api().runs(f"{entity}/{project}")
-    methods = {run.id: run.config["facts"]["method"] for run in runs if "facts" in run.config}
-    print(workspace(entity, project, methods, parsed.prompts).save().url)
+    facts = {run.id: run.config["facts"] for run in runs if "facts" in run.config}
+    methods = {run: fact["method"] for run, fact in facts.items()}
+    references = {run for run, fact in facts.items() if fact.get("is_reference")}
+    print(workspace(entity, project, methods, parsed.prompts, references).save().url)
     return 0
 
 

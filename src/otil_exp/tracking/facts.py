@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.naming import names_in_grid
 
 FROM_RECORD = (
     "signature",
     "picture_key",
     "method",
+    "is_reference",
     "effective",
+    "engine",
     "device",
     "times_meaningless",
     "started",
@@ -26,18 +30,9 @@ FROM_RECORD = (
 """Keys of record.json that go into the config as facts.*."""
 
 
-def topology_label(record: dict[str, Any]) -> str:
-    """1gpu, 4gpu_split, ...: the name of topology= that the run really used."""
-    ranks, split = record["topology"]["world_size"], record["topology"]["split_batch"]
-    return f"{ranks}gpu" + ("" if ranks == 1 else "_split" if split else "_nosplit")
-
-
-def run_name(record: dict[str, Any]) -> str:
-    """Method and topology, with k and refresh where the method has them."""
-    effective = record["effective"]
-    extra = [f"k{effective['k']}"] if effective["k"] else []
-    extra += [f"every{effective['refresh_period']}"] if effective["refresh_period"] else []
-    return " ".join([record["method"], topology_label(record), *extra])
+def run_name(folder: RunFolder) -> str:
+    """What the run is called among the cells of its grid, as in tables and reports."""
+    return str(folder.planned.get("name")) if "name" in folder.planned else names_in_grid([folder])[0]
 
 
 def run_id(record: dict[str, Any]) -> str:
@@ -46,15 +41,19 @@ def run_id(record: dict[str, Any]) -> str:
     return f"{record['signature']}-{started}"
 
 
-def run_config(folder: RunFolder, seams: Boundaries) -> dict[str, Any]:
-    """The composed config, nested and plain, and beside it `facts`: what was really used, and where."""
+def run_config(config: ExperimentConfig, folder: RunFolder, seams: Boundaries) -> dict[str, Any]:
+    """The effective config, nested and plain, so that filters find what ran; `composed`: what was typed.
+
+    `facts`: where it ran, and how. config: an effective one. A reference on one GPU has one rank here, and no k,
+    whatever the grid it is a cell of.
+    """
     record = folder.record
     facts = {key: record.get(key) for key in FROM_RECORD}
-    topology = record["topology"] | {"name": topology_label(record), "seams": seams.labels}
-    return folder.config | {"facts": facts | {"topology": topology}}
+    topology = record["topology"] | {"seams": seams.labels}
+    return to_plain(config) | {"composed": folder.config, "facts": facts | {"topology": topology}}
 
 
 def run_tags(folder: RunFolder) -> list[str]:
     """Method, topology, model, device and mode."""
     record, config = folder.record, folder.config
-    return [record["method"], topology_label(record), config["model"]["name"], record["device"], config["mode"]]
+    return [record["method"], record["topology"]["name"], config["model"]["name"], record["device"], config["mode"]]

@@ -39,7 +39,8 @@ KEYS = (
     Key("step/ms_slowest", "history", "ms", "the slowest rank's ms"),
     Key("step/bytes_sent", "history", "B", "steps.csv's bytes_sent, mean over the ranks"),
     Key("step/collectives", "history", "1", "steps.csv's collectives, mean over the ranks"),
-    Key("picture/<prompt>", "history", "", "the picture, dashes where slices meet (not in the file)"),
+    Key("picture/<prompt>", "history", "", "the picture"),
+    Key("marked/<prompt>", "history", "", "the same with dashes where slices meet, for methods that cut"),
     Key("difference/<prompt>", "history", "", "4 x absolute difference to the reference picture, where there is one"),
     Key(
         "seam_profile/rows/<prompt>_table",
@@ -54,7 +55,7 @@ KEYS = (
         "the same over columns, for methods that cut columns",
     ),
     Key("histogram/ms_<kind>", "both", "ms", "rank 0's steps of a kind, all pictures"),
-    Key("per_prompt", "both", "", "table: prompt, text, seed and every score of a single picture"),
+    Key("per_prompt", "both", "", "table: prompt, text, seed, every score of a single picture, and the picture"),
     Key("failure/error", "summary", "", "what failed; the traceback is in record.json"),
 )
 """What is logged besides the metrics: every key of metrics.json is logged (both) as its value, under its own name."""

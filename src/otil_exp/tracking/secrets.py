@@ -6,8 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-"""Names of environment variables whose values are secret."""
+SECRET = re.compile(
+    r"(^|_)(KEYS?|AUTH|CREDENTIALS?|PAT|PASS|PWD?)(_|$)|(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY)S?(_|$)",
+    re.IGNORECASE,
+)
+"""Names of environment variables whose values are secret: by whole words, so that GIT_AUTHOR_NAME is not one."""
+
+PLACES = re.compile(r"(^(OLD)?PWD|_PATH|_FILE|_DIR|_SOCK|_URL|_METHOD|_ENABLED)$", re.IGNORECASE)
+"""Names that say where something is or how it is used, not what it is."""
 
 SHORTEST = 8
 """Characters; a shorter value is no key, and would hide innocent words."""
@@ -15,8 +21,12 @@ SHORTEST = 8
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
     """Values to hide, the longest first, since one may contain another."""
-    found = {value for name, value in environment.items() if SECRET.search(name) and len(value) >= SHORTEST}
+    found = {value for name, value in environment.items() if _is_secret(name) and len(value) >= SHORTEST}
     return sorted(found, key=len, reverse=True)
+
+
+def _is_secret(name: str) -> bool:
+    return SECRET.search(name) is not None and PLACES.search(name) is None
 
 
 def redacted(value: Any, secrets: list[str]) -> Any:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from otil_exp.choices import TrackerKind
-from otil_exp.config import ExperimentConfig
+from otil_exp.config import ExperimentConfig, TrackerConfig
 from otil_exp.prompts import Prompt
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
@@ -79,6 +79,22 @@ class Lenient:
         except Exception as error:
             log.warning("the tracker stopped (%s: %s); the run folder has everything", type(error).__name__, error)
             self._tracker = NoTracker()
+
+
+def rescored(folder: RunFolder) -> None:
+    """Take new scores of a finished run to the log that its job left; nothing where it left none.
+
+    A tracker that fails or is not installed costs its log, not the scores.
+    """
+    if not (folder.path / "wandb").is_dir():
+        return
+    try:
+        from otil_exp.tracking.wandb_run import log_again  # late: nobody else pays for wandb
+
+        plain = folder.config["tracker"]
+        log_again(folder, TrackerConfig(**plain | {"name": TrackerKind[plain["name"]]}))
+    except Exception as error:
+        log.warning("the new scores are not at W&B (%s: %s); metrics.json has them", type(error).__name__, error)
 
 
 @contextmanager

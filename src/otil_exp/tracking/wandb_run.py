@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import wandb
-from PIL import Image
 
 from otil_exp.choices import TrackerKind
-from otil_exp.config import ExperimentConfig
+from otil_exp.config import ExperimentConfig, TrackerConfig
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.prompts import Prompt
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.whole import write_text
 from otil_exp.tracking.credentials import key_is_set
 from otil_exp.tracking.facts import run_config, run_id, run_name, run_tags
+from otil_exp.tracking.files import picture_of, staged_in
 from otil_exp.tracking.history import by_picture, step_entries
 from otil_exp.tracking.keys import COUNT
 from otil_exp.tracking.pictures import AMPLIFIED, difference, marked, seam_profiles
@@ -26,6 +28,9 @@ from otil_exp.tracking.scores import histograms, per_prompt, values
 from otil_exp.tracking.secrets import redacted, secrets_of
 
 log = logging.getLogger(__name__)
+
+ARGUMENTS = "arguments.json"
+"""What the run was begun with, for those who add to it later."""
 
 FLUSH_S = 1.0
 """Seconds between writes of the local log: what a SIGKILL may cost (wandb's own default is 15)."""
@@ -60,11 +65,14 @@ class WandbTracker:
         if place >= self._config.tracker.pictures:
             return
         number = f"{prompt.index:02d}"
-        with Image.open(self._folder.image_path(prompt.index)) as file:
-            picture = file.convert("RGB")
-        reference = self._reference_picture(prompt.index)
+        picture = picture_of(self._folder, prompt.index)
+        if picture is None:
+            return
+        reference = None if self._reference is None else picture_of(self._reference, prompt.index)
         caption = redacted(prompt.text, self._secrets)
-        media: dict[str, Any] = {f"picture/{number}": wandb.Image(marked(picture, self._seams), caption=caption)}
+        media: dict[str, Any] = {f"picture/{number}": wandb.Image(picture, caption=caption)}
+        if self._seams.labels:
+            media[f"marked/{number}"] = wandb.Image(marked(picture, self._seams), caption=caption)
         if reference is not None:
             shown = wandb.Image(difference(picture, reference), caption=f"{AMPLIFIED} x |difference|: {caption}")
             media[f"difference/{number}"] = shown
@@ -76,14 +84,11 @@ class WandbTracker:
         self._run.log(media, step=self._wandb_step(prompt.index, 0, after), commit=True)
 
     def finish(self) -> None:
-        rows, metrics = self._folder.read_steps(), self._folder.metrics
+        rows = self._folder.read_steps()
         self.steps(rows)  # of mode=benchmark, which hands them in at its end
-        columns, table = per_prompt(self._folder.record["prompts"], metrics)
-        scores = values(metrics)
-        media: dict[str, Any] = {f"histogram/ms_{kind}": wandb.Histogram(ms) for kind, ms in histograms(rows).items()}
-        media["per_prompt"] = wandb.Table(columns=columns, data=redacted(table, self._secrets))
-        self._run.log({key: value for key, value in scores.items() if value is not None} | media)
-        self._run.summary.update(scores)
+        media = {f"histogram/ms_{kind}": wandb.Histogram(ms) for kind, ms in histograms(rows).items()}
+        _note_engine(self._run, self._folder, self._secrets)
+        log_scores(self._run, self._folder, self._config.tracker.pictures, self._secrets, media)
         self._run.finish(exit_code=0)
 
     def fail(self, error: BaseException) -> None:
@@ -91,50 +96,89 @@ class WandbTracker:
         self._run.finish(exit_code=1)
 
     def _start(self) -> wandb.Run:
-        """Begin online where that was asked for, a key is set and the server answers in time; else offline."""
-        # wandb's own crash reports would hold up the end of a job on a node without internet.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        if self._config.tracker.name is TrackerKind.wandb:
-            reason = "no key is set (wandb login, or WANDB_API_KEY)"
-            try:
-                if key_is_set(wandb.setup().settings.base_url):
-                    return self._init("online")
-            except Exception as error:  # any: a tracker must not cost the run
-                reason = redacted(f"{type(error).__name__}: {error}", self._secrets)
-            wandb.teardown()  # else the id counts as taken
-            where = self._folder.path / "wandb"
-            log.warning("tracker=wandb logs offline, since %s; later: wandb sync %s/offline-run-*", reason, where)
-        return self._init("offline")
-
-    def _init(self, mode: str) -> wandb.Run:
-        config, record, tracker = self._config, self._folder.record, self._config.tracker
-        # Tables are staged below this folder until they are synced.
-        os.environ.setdefault("WANDB_DATA_DIR", str(self._folder.path / "wandb"))
-        (self._folder.path / "wandb").mkdir(parents=True, exist_ok=True)
-        return wandb.init(
-            mode=mode,  # type: ignore[arg-type]
-            dir=str(self._folder.path),
-            entity=tracker.entity,
-            project=tracker.project,
-            id=run_id(record),
-            resume="allow",
-            group=redacted(config.name, self._secrets),
-            job_type=config.mode.name,
-            name=redacted(run_name(record), self._secrets),
-            tags=redacted(run_tags(self._folder), self._secrets),
-            config=redacted(run_config(self._folder, self._seams), self._secrets),
-            settings=_settings(tracker.init_timeout_s, tracker.finish_timeout_s),
-        )
+        tracker, folder = self._config.tracker, self._folder
+        arguments = {
+            "entity": tracker.entity,
+            "project": tracker.project,
+            "group": self._config.name,
+            "job_type": self._config.mode.name,
+            "name": run_name(folder),
+            "tags": run_tags(folder),
+            "config": run_config(self._config, folder, self._seams),
+        }
+        told = redacted(arguments, self._secrets)
+        write_text(folder.path / "wandb" / ARGUMENTS, json.dumps(told, ensure_ascii=False) + "\n")
+        return start(folder, tracker, told, self._secrets)
 
     def _wandb_step(self, prompt: int, repeat: int, index: int) -> int:
         """The same in every job of a run: a picture's steps, then its media."""
         return (self._places[prompt] + repeat) * (self._config.num_inference_steps + 1) + index
 
-    def _reference_picture(self, index: int) -> Image.Image | None:
-        if self._reference is None:
-            return None
-        with Image.open(self._reference.image_path(index)) as file:
-            return file.convert("RGB")
+
+def log_scores(
+    run: wandb.Run, folder: RunFolder, pictures: int, secrets: list[str], media: dict[str, Any], step: int | None = None
+) -> None:
+    """Log what metrics.json says, and every prompt with its scores and its picture, the first `pictures` of them."""
+    metrics, prompts = folder.metrics, folder.record["prompts"]
+    columns, table = per_prompt(prompts, metrics)
+    there = [i < pictures and folder.image_path(prompt["index"]).exists() for i, prompt in enumerate(prompts)]
+    shown = [picture_of(folder, prompt["index"]) if made else None for prompt, made in zip(prompts, there, strict=True)]
+    rows = [
+        [*redacted(row, secrets), None if picture is None else wandb.Image(picture)]
+        for row, picture in zip(table, shown, strict=True)
+    ]
+    scores = values(metrics)
+    known = {key: value for key, value in scores.items() if value is not None}
+    run.log(known | media | {"per_prompt": wandb.Table(columns=[*columns, "picture"], data=rows)}, step=step)
+    run.summary.update(scores)
+
+
+def log_again(folder: RunFolder, tracker: TrackerConfig) -> None:
+    """Log the scores of a finished run anew: they were made after its own job had ended."""
+    secrets, record = secrets_of(os.environ), folder.record
+    arguments = json.loads((folder.path / "wandb" / ARGUMENTS).read_text(encoding="utf-8"))
+    run = start(folder, tracker, arguments, secrets)
+    _note_engine(run, folder, secrets)
+    jobs = len(list((folder.path / "wandb").glob("*run-*")))
+    # Behind all that the run's own jobs have logged: W&B leaves out what comes with an earlier step.
+    step = (folder.config["num_inference_steps"] + 1) * len(record["prompts"]) + jobs
+    log_scores(run, folder, tracker.pictures, secrets, {}, step=step)
+    run.finish(exit_code=0)
+
+
+def _note_engine(run: wandb.Run, folder: RunFolder, secrets: list[str]) -> None:
+    """What the steps got is known once they have begun."""
+    runs_as = redacted(folder.record.get("engine_runs_as"), secrets)
+    run.config.update({"engine_runs_as": runs_as}, allow_val_change=True)
+
+
+def start(folder: RunFolder, tracker: TrackerConfig, arguments: dict[str, Any], secrets: list[str]) -> wandb.Run:
+    """Begin or go on, online where that was asked for, a key is set and the server answers in time; else offline."""
+    # wandb's own crash reports would hold up the end of a job on a node without internet.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    if tracker.name is TrackerKind.wandb:
+        reason = "no key is set (wandb login, or WANDB_API_KEY)"
+        try:
+            if key_is_set(wandb.setup().settings.base_url):
+                return _init(folder, tracker, "online", arguments)
+        except Exception as error:  # any: a tracker must not cost the run
+            reason = redacted(f"{type(error).__name__}: {error}", secrets)
+        wandb.teardown()  # else the id counts as taken
+        where = folder.path / "wandb"
+        log.warning("tracker=wandb logs offline, since %s; later: wandb sync %s/offline-run-*", reason, where)
+    return _init(folder, tracker, "offline", arguments)
+
+
+def _init(folder: RunFolder, tracker: TrackerConfig, mode: str, arguments: dict[str, Any]) -> wandb.Run:
+    staged_in(folder.path / "wandb")
+    return wandb.init(
+        mode=mode,  # type: ignore[arg-type]
+        dir=str(folder.path),
+        id=run_id(folder.record),
+        resume="allow",
+        settings=_settings(tracker.init_timeout_s, tracker.finish_timeout_s),
+        **arguments,
+    )
 
 
 def _settings(init_timeout_s: float, finish_timeout_s: float) -> wandb.Settings:

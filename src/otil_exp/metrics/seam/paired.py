@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otil_exp.metrics.pairwise import PSNR_CAP_DB
+from otil_exp.metrics.sizes import PSNR_CAP_DB
 
 GAIN_FLOOR = 0.01
 """Smallest gain: a side that follows the reference not at all, or backwards, has this one (-40 dB)."""

@@ -1,0 +1,73 @@
+"""The table of a report for a paper in LaTeX (booktabs)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otil_exp.report.collect import Run
+from otil_exp.report.columns import columns
+from otil_exp.report.figures import Figure, figures
+from otil_exp.report.header import command, shared_facts
+from otil_exp.report.legend import legend
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "≈": r"$\approx$",
+    "\u00d7": r"$\times$",
+    "“": "``",
+    "”": "''",
+    "…": r"\dots{}",
+}
+"""What LaTeX would read as its own, or lacks."""
+
+
+def latex_table(runs: Sequence[Run]) -> str:
+    """A table environment; what was run is in comments above it. Needs \\usepackage{booktabs}."""
+    shown = [column for column in columns(runs) if column.core]
+    done = [run for run in runs if run.status == "done"]
+    by_column = [figures(runs, column) for column in shown]
+    comments = [*(f"{name}: {value}" for name, value in shared_facts(runs)), *command(runs)]
+    head = ["run", *(f"{column.header} {column.arrow}".strip() for column in shown)]
+    rows = [
+        [escape(run.label), *(_cell(column[i]) for column in by_column)] for i, run in enumerate(runs) if run in done
+    ]
+    return "\n".join(
+        [
+            *(f"% {line}" for comment in comments for line in comment.splitlines()),
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{l{'r' * len(shown)}}}",
+            r"\toprule",
+            " & ".join(map(escape, head)) + r" \\",
+            r"\midrule",
+            *(" & ".join(row) + r" \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{escape(' '.join([*legend(runs, shown), _samples(by_column)]).strip())}}}",
+            r"\end{table}",
+        ]
+    )
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX sets as it is."""
+    return "".join(SPECIAL.get(character, character) for character in " ".join(text.split()))
+
+
+def _cell(figure: Figure) -> str:
+    text = rf"\textbf{{{figure.text}}}" if figure.best else f"({figure.text})" if figure.doubtful else figure.text
+    text = rf"$\approx$ {text}" if figure.tied else text
+    text += rf" {{\scriptsize $\pm$ {figure.error}}}" if figure.error else ""
+    return text + (rf" {{\scriptsize {escape(figure.delta)}}}" if figure.delta else "")
+
+
+def _samples(by_column: Sequence[Sequence[Figure]]) -> str:
+    """n = 10 pictures, where all scores have the same."""
+    counts = {figure.n for column in by_column for figure in column if figure.n is not None}
+    return f"n = {counts.pop()} pictures." if len(counts) == 1 else ""

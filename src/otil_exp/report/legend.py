@@ -1,0 +1,44 @@
+"""What the marks of a table mean, in sentences for under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otil_exp.report.collect import Run
+from otil_exp.report.columns import Column
+from otil_exp.report.figures import figures
+
+TIMES = "ms/step and MB/step: means over the steps after warm-up, time of rank 0, bytes that a rank sends."
+
+MEMORY = "Peak MiB: most GPU memory that rank 0's tensors took."
+
+TO_REFERENCE = (
+    "PSNR, SSIM, LPIPS, EfficientNet distance, FID w/ orig., seam: to the pictures of the reference run on one GPU "
+    "with the same prompts and seeds."
+)
+
+
+def legend(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
+    """One sentence for every mark that these runs and columns have."""
+    every = [figure for column in shown for figure in figures(runs, column)]
+    marks = [
+        ("↑ more is better, ↓ less is better.", any(column.better for column in shown)),
+        (
+            "±: standard error of the mean over the n pictures; for two methods see their paired difference.",
+            any(figure.error for figure in every),
+        ),
+        (
+            "Bold: best of the runs that can be compared, the reference left out.",
+            any(figure.best for figure in every),
+        ),
+        ("≈: over the same prompts not told apart from the best.", any(figure.tied for figure in every)),
+        ("2.00x: times faster than the reference.", any(figure.delta.endswith("x") for figure in every)),
+        (
+            "In brackets: a time that means nothing, or nothing beside the reference's.",
+            any(figure.doubtful for figure in every),
+        ),
+        (TIMES, any(column.is_time or column.key.startswith("traffic/") for column in shown)),
+        (MEMORY, any(column.key.startswith("memory/") for column in shown)),
+        (TO_REFERENCE, any(column.key.startswith("ref/") or column.key == "fid/orig" for column in shown)),
+    ]
+    return [sentence for sentence, there in marks if there]

@@ -1,0 +1,51 @@
+"""How far two methods are apart over the same prompts: much finer than the spread of either over prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from otil_exp.metrics.differences import paired_difference
+from otil_exp.report.best import best_of, rivals
+from otil_exp.report.collect import Run
+from otil_exp.report.columns import Column
+
+FEWEST = 3
+"""Prompts below which a standard error of differences says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One run's score minus another's, prompt by prompt."""
+
+    mean: float
+    error: float
+    """Standard error of the mean: the differences' deviation over the root of n."""
+    n: int
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the mean is two standard errors or more away from zero."""
+        return self.mean != 0 and abs(self.mean) >= 2 * self.error
+
+
+def difference(run: Run, other: Run, key: str) -> Difference | None:
+    """run minus other over the prompts that both have; None for scores that are not of single pictures, or too few."""
+    found = paired_difference(run.per_picture(key), other.per_picture(key))
+    if found is None or found.standard_error is None or found.n < FEWEST:
+        return None
+    return Difference(mean=found.mean, error=found.standard_error, n=found.n)
+
+
+def against_best(runs: Sequence[Run], column: Column) -> dict[int, Difference | None]:
+    """By number, how far runs are from the best that they can be compared with; None for the best itself."""
+    found: dict[int, Difference | None] = {}
+    for run in runs:
+        among = rivals(run, runs, column) if column.better else []
+        if len(among) < 2:
+            continue
+        best = best_of(among, column)
+        apart = difference(run, best, column.key)
+        if run is best or apart is not None:
+            found[run.number] = None if run is best else apart
+    return found if any(found.values()) else {}
