@@ -11,6 +11,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from otil_exp.compose_errors import composed as all_is_composed
+from otil_exp.compose_errors import one_sentence
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import register_schema
 
@@ -27,6 +29,7 @@ def run_cell(composed: DictConfig) -> str:
 
     Raises CellError for a mistake or a failed rank; outside a grid that message is all the user sees, with exit code 1.
     """
+    all_is_composed()
     # Late, so that --help, --cfg and completion do not wait for torch.
     from otil_exp.cell import prepare
     from otil_exp.job import Job
@@ -64,7 +67,8 @@ def main() -> None:
     """Entry point of `otil-exp`."""
     register_schema()
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
+        with one_sentence():
+            hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on with what is missing")
 

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.choices import DeviceKind, Mode
+from otil_exp.compose_errors import check_composed
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.effective import effective
 from otil_exp.metrics.picture import check_weights
@@ -57,6 +58,7 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
     weights of the model or of metrics that are not here.
     """
+    check_composed(composed)
     typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExperimentConfig), composed))
     assert isinstance(typed, ExperimentConfig)
     kind = device_for(typed.device.kind.name, topology_of(typed).world_size)

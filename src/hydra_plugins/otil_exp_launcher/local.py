@@ -24,7 +24,9 @@ class LocalLauncherConf:
     """Most cells that share a start of the ranks and the loaded weights, where model, topology and engine are equal."""
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="local", node=LocalLauncherConf, provider="otil_exp")
+# As Hydra's default too: an `override hydra/launcher` of config.yaml would beat those of the experiment files below it.
+for name in ("local", "basic"):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=LocalLauncherConf, provider="otil_exp")
 
 
 class LocalLauncher(BasicLauncher):
@@ -41,6 +43,7 @@ class LocalLauncher(BasicLauncher):
         check_folder(Path(config.hydra.sweep.dir), "output_dir")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from otil_exp.compose_errors import check_cells
         from otil_exp.grid import check_grid, packed
         from otil_exp.report.table import summary
         from otil_exp.terminal import console as as_typed
@@ -54,6 +57,7 @@ class LocalLauncher(BasicLauncher):
         assert self.hydra_context is not None
         assert self.config is not None
         configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
+        check_cells(self.config, configs)
         try:
             members = check_grid([without_hydra(config) for config in configs], names_of(job_overrides))
         except ValueError as error:
