@@ -58,6 +58,9 @@ def _loaded(model: ModelConfig, device: torch.device) -> StableDiffusionXLPipeli
     else:
         pipeline = _from_files(model, dtype)
     pipeline.set_progress_bar_config(disable=True)
+    for tokenizer in (pipeline.tokenizer, pipeline.tokenizer_2):
+        # What is too long is said once, by otil_exp.prompts.cut_short; this one says that indexing errors will follow.
+        tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return pipeline.to(device)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from torch import distributed as dist
 
 from otil_exp.pipeline import Generated, RankPipeline
-from otil_exp.prompts import Prompt
+from otil_exp.prompts import Prompt, cut_short
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder, StepRow
 from otil_exp.topology import RankContext, meet
@@ -29,6 +30,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
+    if pipeline.ranks.is_main and (warning := cut_short(prompts, pipeline.pipeline.tokenizer)) is not None:
+        logging.getLogger(__name__).warning(warning)
     missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
     kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
     rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
