@@ -103,7 +103,7 @@ def test_a_grid_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
         (("k=k7",), "k16"),
         (("device=cuda",), "device=cpu"),
         (("model=sdxl",), "model.dtype=float32"),
-        (("model=sdxl", "model.dtype=float32"), "fetch_models.py"),
+        (("model=sdxl", "model.dtype=float32"), "otil-exp-fetch"),
         (("prompts=file",), "prompts.path=FILE"),
     ],
 )

@@ -1,33 +1,37 @@
-#!/usr/bin/env python3
-"""Fetch a model into the Hugging Face cache, once, in one process: ranks only ever read it.
-
-python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
-python launchers/fetch_models.py some/model --variant fp16
-HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
-"""
+"""`otil-exp-fetch`: fetch a model into the Hugging Face cache, once, in one process, since ranks only ever read it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-
-from diffusers import StableDiffusionXLPipeline
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from collections.abc import Sequence
 
 SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
 
+EXAMPLES = """examples:
+  otil-exp-fetch                                     SDXL base 1.0, fp16 (about 7 GB)
+  otil-exp-fetch some/model --variant ''             its plain fp32 files
+  HF_HOME=/scratch/$USER/hf otil-exp-fetch           on a cluster: where every node can read"""
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `otil-exp-fetch`; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "otil-exp-fetch", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", nargs="?", default=SDXL, help=f"hub id of the pipeline (default: {SDXL})")
     parser.add_argument("--variant", default="fp16", help="weight variant; '' for the plain fp32 files (default: fp16)")
     parser.add_argument("--revision", help="branch, tag or commit")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
+    # Late: --help does not wait for them.
+    from diffusers import StableDiffusionXLPipeline
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         path = StableDiffusionXLPipeline.download(
             arguments.source, variant=arguments.variant or None, revision=arguments.revision, use_safetensors=True
         )
-    except (OSError, HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
+    except (OSError, HfHubHTTPError, ValueError) as error:
         print(
             f"{arguments.source} could not be fetched ({type(error).__name__}: {error}).\n"
             "Run this on a machine with internet (a login node), with HF_HOME on a disk that the compute nodes read; "
