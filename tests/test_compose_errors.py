@@ -48,7 +48,7 @@ SINGLE = [
     (("height=abc",), ("height=abc: Value 'abc'", "could not be converted to Integer")),
     (("height=${nope}",), ("'nope' not found",)),
     (("scheduler=x",), ("ddim", "euler", "dpmpp")),
-    (("prompts.texts=a=b",), ("prompts.texts=a=b: cannot be read", "quote")),
+    (("name=a [b] c",), ("name=a [b] c: cannot be read", """type quotes""", """'name="a [b] c"'""")),
     (("preset",), ("preset: cannot be read", "key=value")),
     (("preset=otil,guide",), ("--multirun",)),
 ]

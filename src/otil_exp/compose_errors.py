@@ -137,10 +137,9 @@ def _parsed(text: str) -> Override:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
         reason = next(line for line in str(error).splitlines() if not line.startswith("Error parsing"))
-        raise ValueError(
-            f"{text}: cannot be read ({reason}); type key=value, and quote a value with commas, brackets or = in it "
-            f"twice, such as 'prompts.texts=[\"a, b\"]'"
-        ) from error
+        key, equals, value = text.partition("=")
+        use = f"quotes around the value and around all of it, '{key}=\"{value}\"'" if equals else "key=value"
+        raise ValueError(f"{text}: cannot be read ({reason}); type {use}") from error
 
 
 def _values(override: Override) -> list[Any]:

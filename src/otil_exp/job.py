@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Job:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
             if self.main and not cell.settled:
+                self.say(f"{cell.label}: scoring")
                 score_run(cell.folder, cell.effective.metrics, Share.all())
         except (ValueError, FileNotFoundError) as error:
             failures[str(cell.folder.path)] = str(error)
@@ -73,7 +75,11 @@ class Job:
         ]
         world_size, threads = first.effective.topology.world_size, first.effective.device.threads
         try:
-            launch(_on_rank, world_size, runs, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
+            if not self.hosted:
+                self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
+            since = None if self.hosted else time.time()
+            logs = first.folder.logs
+            launch(_on_rank, world_size, runs, self.hosted, since, log_dir=logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
@@ -81,11 +87,11 @@ class Job:
             raise
 
 
-def _on_rank(runs: Sequence[RunSpec], hosted: bool) -> None:
+def _on_rank(runs: Sequence[RunSpec], hosted: bool, starting_since: float | None) -> None:
     """Ranks load diffusers; a process that only starts them does not, nor one that refuses a cell."""
     from otil_exp.run.execution import execute
 
-    execute(runs, hosted)
+    execute(runs, hosted, starting_since)
 
 
 def _note(cell: Cell, failure: RankFailure) -> None:

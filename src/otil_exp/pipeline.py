@@ -28,6 +28,7 @@ from otil_exp.exchange import (
     step_kinds,
 )
 from otil_exp.loading import Models
+from otil_exp.phases import PREPARING, phase
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 from otil_exp.upstream import MakeContextExchange, build_unet, sliced_vae
@@ -98,7 +99,8 @@ class RankPipeline:
         self.pipeline.unet = self.unet
         if config.engine.sliced_decode:
             self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-        self._prepare()
+        with phase(PREPARING[config.engine.name.name]):
+            self._prepare()
 
     @property
     def decodes(self) -> bool:
@@ -200,7 +202,8 @@ def build_pipeline(
 
     models: where weights are found, and with keep_weights left, for another pipeline of this process.
     """
-    loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
+    with phase("loading weights"):
+        loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
     return RankPipeline(config, ranks, loaded)
 
 

@@ -45,6 +45,7 @@ class LocalLauncher(BasicLauncher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from otil_exp.compose_errors import check_cells
         from otil_exp.grid import check_grid, packed
+        from otil_exp.phases import Countdown
         from otil_exp.report.table import summary
         from otil_exp.terminal import console as as_typed
 
@@ -65,10 +66,14 @@ class LocalLauncher(BasicLauncher):
         console.print(f"{len(configs)} cells, {len(members)} distinct")
         returns: dict[int, JobReturn] = {}
         failed: list[str] = []
+        countdown = Countdown(len(members), sum(not member.cell.folder.finished for member in members))
         for pack in packed(members, self.pack):
+            console.print(countdown.begins(len(pack)))
             for member in pack:
                 console.print(member.title)
+            left = sum(not member.cell.folder.finished for member in pack)
             result, failures = self._run(configs[pack[0].numbers[0]], pack, console)
+            countdown.ended(left)
             for member in pack:
                 returns |= dict.fromkeys(member.numbers, result)
                 if (message := failures.get(str(member.cell.folder.path))) is not None:

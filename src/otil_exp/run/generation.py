@@ -13,10 +13,12 @@ from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import distributed as dist
 
+from otil_exp.phases import phase
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt, cut_short
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder, StepRow
+from otil_exp.terminal import console
 from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
 
@@ -35,7 +37,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
     missing = _agree(pipeline, [prompt for prompt in prompts if not folder.image_path(prompt.index).exists()])
     kept = {prompt.index for prompt in prompts} - {prompt.index for prompt in missing}
     rows = [row for row in folder.read_steps() if row.prompt in kept] if pipeline.ranks.is_main else []
-    with _progress(pipeline, len(missing)) as bar:
+    with phase("pictures", _counted(len(missing)), live=False), _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
             generated = pipeline(prompt.text, prompt.seed, decode=pipeline.decodes, on_step=bar.step)
@@ -48,7 +50,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
                 tracker.picture(prompt)
             bar.done()
     meet()  # all pictures are written
-    score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
+    with phase("scoring"):
+        score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
 
 def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:
@@ -120,10 +123,12 @@ class _Bar:
     progress: Progress
     task: TaskID
     total_steps: int
+    total: int
     pictures: int = 0
 
     def begin(self, prompt: Prompt) -> None:
-        self.progress.update(self.task, description=f"{prompt.index:02d} {prompt.text[:40]}")
+        which = f"picture {self.pictures + 1}/{self.total}"
+        self.progress.update(self.task, description=f"{which}: {prompt.index:02d} {prompt.text[:40]}")
 
     def step(self, done: int) -> None:
         self.progress.update(self.task, completed=self.pictures * self.total_steps + done)
@@ -143,5 +148,12 @@ def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
         TimeRemainingColumn(),
     )
     steps = len(pipeline.steps)
-    with Progress(*columns, transient=True, disable=not pipeline.ranks.is_main) as progress:
-        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps)
+    out = console()
+    with Progress(
+        *columns, console=out, transient=True, disable=not (pipeline.ranks.is_main and out.is_terminal)
+    ) as progress:
+        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps, pictures)
+
+
+def _counted(pictures: int) -> str:
+    return "1 picture" if pictures == 1 else f"{pictures} pictures"
