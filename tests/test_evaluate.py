@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otil_exp import evaluate
 from test_app import SMALL, folders, otil_exp
 
 EVALUATE = (sys.executable, "-m", "otil_exp.evaluate")
@@ -55,3 +56,15 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert main([*arguments]) == 1
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_with_an_equals_sign_in_its_name_is_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra's own names of folders are like that: preset=otil,k=k16."""
+    folder = tmp_path / "preset=otil"
+    folder.mkdir()
+    assert evaluate.main([str(folder)]) == 1
+    assert f"no finished run with pictures in {folder}" in capsys.readouterr().err
+    assert evaluate.main([f"{folder}=more"]) == 1
+    assert "only metrics can be chosen again" in capsys.readouterr().err

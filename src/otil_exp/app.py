@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -69,6 +70,10 @@ def main() -> None:
     try:
         with one_sentence():
             hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `otil-exp --help | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's own flush complains
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on with what is missing")
 

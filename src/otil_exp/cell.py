@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from otil_exp.choices import DeviceKind, Mode
+from otil_exp.compile_cache import check_compile_cache
 from otil_exp.compose_errors import check_composed
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.effective import effective
@@ -66,6 +67,7 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     validate(config)
     check_weights(config.metrics)
     check_model(config.model)
+    check_compile_cache(config)
     prompts = load_prompts(config.prompts, config.seed)
     what = effective(config)
     grid = Path(config.output_dir).expanduser().absolute() / config.name

@@ -64,3 +64,8 @@ def test_a_refused_setting_is_answered_with_a_sentence(unet, settings, sentence)
 
 def test_tensor_parallelism_takes_every_height(unet):
     build(unet, parallelism=Parallelism.tensor, world_size=1, height=136).close()
+
+
+def test_one_slice_takes_every_height_too(unet):
+    """17 latent rows, halved to 9: nothing is cut, and the UNet upsamples to the size it came from."""
+    build(unet, world_size=2, split_batch=True, sync_mode=SyncMode.full_sync, height=136).close()

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from otil_exp.report.fitting import FirstThatFits
 from otil_exp.report.variants import variants
 from otil_exp.run_folder.folder import RunFolder
 
@@ -17,7 +18,7 @@ from otil_exp.run_folder.folder import RunFolder
 def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
     notes = [*_paths(folders), *_warnings(folders), *_failures(folders)]
-    return Group(_table(folders), *notes)
+    return Group(FirstThatFits(_table(folders)), *notes)
 
 
 def _table(folders: Sequence[RunFolder]) -> Table:

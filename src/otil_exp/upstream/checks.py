@@ -45,7 +45,8 @@ def check_sizes(
 ) -> None:
     """Refuse sizes that upstream computes wrongly or stops at in the middle of a layer."""
     slices, channels = ranks.topology.slices, unet.config.block_out_channels
-    rows = VAE_FACTOR * slices * 2**unet.num_upsamplers
+    # Halves of odd sizes are the UNet's own business where nothing is cut: it upsamples to the size it came from.
+    rows = VAE_FACTOR * slices * 2**unet.num_upsamplers if slices > 1 else VAE_FACTOR
     cuts = {
         "height": (height, rows if parallelism is Parallelism.patch else VAE_FACTOR * _cut(split_scheme, 2, slices)),
         "width": (width, VAE_FACTOR * _cut(split_scheme, 3, slices)),
