@@ -226,7 +226,7 @@ def _has(config: DictConfig, key: str) -> bool:
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
     """All settings of a config, as they are typed."""
-    for key in config:
+    for key in map(str, config):
         node = config._get_node(key)
         if isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
             yield from _keys(node, f"{prefix}{key}.")
@@ -238,7 +238,7 @@ def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
     """Keys that the schema lacks: Hydra adds those that begin with + or ++."""
     schema = OmegaConf.get_type(config)
     known = {field.name for field in fields(schema)} if is_dataclass(schema) else set(config)
-    for key in config:
+    for key in map(str, config):
         if key not in known:
             yield f"{prefix}{key}"
             continue

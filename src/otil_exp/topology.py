@@ -131,6 +131,8 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
         return single_rank(device)
     backend = "nccl" if device_kind == "cuda" else "gloo"
     bound = timedelta(seconds=timeout_s)
+    # After a time-out NCCL's watchdog waits four times this for a dump that nobody reads: 60 s more by default.
+    os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000")
     dist.init_process_group(backend, timeout=bound)
     batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)], bound)
     pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)], bound)
