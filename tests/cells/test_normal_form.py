@@ -128,7 +128,7 @@ def test_a_model_that_is_not_here_is_refused(
     composed: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="launchers/fetch_models.py stabilityai/.* --variant fp16"):
+    with pytest.raises(FileNotFoundError, match="otil-exp-fetch stabilityai/.* --variant fp16"):
         prepare(composed("device=cpu", "model=sdxl", "model.dtype=float32"))
     with pytest.raises(FileNotFoundError, match="--variant ''"):
         prepare(

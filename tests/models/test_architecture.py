@@ -135,7 +135,7 @@ def test_files_of_another_class_of_pipelines_are_refused(tmp_path: Path) -> None
 
 def test_files_that_are_not_here_are_named_with_what_to_run(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"fetch_models.py .*no unet/config.json"):
+    with pytest.raises(FileNotFoundError, match=r"otil-exp-fetch .*no unet/config.json"):
         architecture_of(ModelConfig(name="mine", architecture="files", source=str(tmp_path)))
 
 

@@ -16,7 +16,7 @@ from otil_exp.models.loading import load_pipeline
 def test_a_model_that_is_not_there_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     model = ModelConfig(name="sdxl", source=f"{tmp_path}/nowhere", variant="fp16", dtype=Dtype.float32)
-    with pytest.raises(FileNotFoundError, match=r"launchers/fetch_models.py .*--variant fp16"):
+    with pytest.raises(FileNotFoundError, match=r"otil-exp-fetch .*--variant fp16"):
         load_pipeline(model, Scheduler.ddim, torch.device("cpu"))
 
 
