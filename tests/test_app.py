@@ -184,9 +184,10 @@ def test_under_torchrun_the_ranks_are_not_started_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.ranks
-def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["otil", "fold"])
+def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp_path: Path, preset: str) -> None:
     """SIGKILL of rank 1 in the middle of ten prompts: named within a minute; the rest equals an uninterrupted run."""
-    cell = ("preset=otil", "topology=2gpu_nosplit", *SMALL)
+    cell = (f"preset={preset}", "topology=2gpu_nosplit", *SMALL)
     job = subprocess.Popen(
         [*OTIL, f"output_dir={tmp_path}", *cell],
         stdout=subprocess.PIPE,
@@ -204,7 +205,7 @@ def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp
     assert time.monotonic() - killed < 60
     assert job.returncode == 1
     assert "rank 1 was killed by SIGKILL" in errors
-    folder = folders(tmp_path)["otil"]
+    folder = folders(tmp_path)[preset]
     assert (folder.record["status"], folder.record["failed_rank"]) == ("failed", 1)
     before = {path.name: path.stat().st_mtime_ns for path in folder.images.iterdir()}
     assert 2 <= len(before) < 10
@@ -217,7 +218,7 @@ def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp
 
     whole = tmp_path / "whole"
     assert otil_exp(f"output_dir={whole}", *cell).returncode == 0
-    uninterrupted = pixels(folders(whole)["otil"])
+    uninterrupted = pixels(folders(whole)[preset])
     resumed = pixels(folder)
     assert list(resumed) == [f"{i:02d}.png" for i in range(10)]
     assert all(np.array_equal(resumed[name], uninterrupted[name]) for name in uninterrupted)

@@ -28,6 +28,13 @@ FORBIDDEN = {
         *("distrifuser", "diffusers", "hydra", "omegaconf", "otil_exp.config", "otil_exp.methods", "otil_exp.models"),
         *("otil_exp.upstream", "otil_exp.rank_unet", *LATER),
     ),
+    "stages": (
+        *("distrifuser", "hydra", "omegaconf", "otil_exp.config", "otil_exp.methods", "otil_exp.models"),
+        *("otil_exp.exchange", "otil_exp.upstream", "otil_exp.rank_unet", *LATER),
+    ),
+    "stages/cut.py": ("torch", "diffusers"),
+    "stages/tape.py": ("torch", "diffusers"),
+    "stages/wiring.py": ("torch", "diffusers"),
     "models": ("hydra", "otil_exp.methods", "otil_exp.upstream", "otil_exp.rank_unet", "otil_exp.exchange", *LATER),
     "metrics": ("torch.distributed", "otil_exp.methods", "otil_exp.upstream", "otil_exp.rank_unet", *LATER),
     "run_folder": (

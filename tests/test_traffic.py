@@ -53,3 +53,71 @@ def test_traffic_adds_up() -> None:
     total = Traffic(1, 10)
     total.add(Traffic(2, 5))
     assert total == Traffic(3, 15)
+
+
+def messages_counted(rank: int) -> list[tuple[int, int]]:
+    """(operations, bytes) of 100 fp32 by each way of sending it, on both ends; groups given by position."""
+    counter, taken = TrafficCounter(), []
+    pair = dist.new_group([0, 1])
+    own = torch.zeros(100)
+    peer = 1 - rank
+    with counter.installed():
+        if rank == 0:
+            dist.send(own, 1)
+            dist.isend(own, 1, pair).wait()
+        else:
+            dist.recv(own, 0)
+            dist.irecv(own, 0, pair).wait()
+        taken.append(counter.take())
+        swap = [dist.P2POp(dist.isend, own, peer), dist.P2POp(dist.irecv, torch.zeros(100), peer)]
+        for work in dist.batch_isend_irecv(swap):
+            work.wait()
+        taken.append(counter.take())
+        dist.broadcast(own, 0)
+        dist.broadcast(own, group_src=1, group=pair)
+        taken.append(counter.take())
+        dist.all_reduce(own, dist.ReduceOp.SUM, pair)
+        taken.append(counter.take())
+    return [(traffic.collectives, traffic.bytes_sent) for traffic in taken]
+
+
+@pytest.mark.ranks
+def test_messages_count_for_who_sends_them() -> None:
+    """Two messages of 400 B from rank 0; a swap is one operation; each is once the source of a broadcast."""
+    first, second = run_ranks(2, messages_counted)
+    assert first == [(2, 800), (1, 400), (2, 400), (1, 400)]
+    assert second == [(2, 0), (1, 400), (2, 400), (1, 400)]
+
+
+def grouped_by_position(rank: int) -> int:
+    """Bytes of 10 fp32 gathered in a pair of four ranks, the group given by position."""
+    counter = TrafficCounter()
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    own = torch.zeros(10)
+    with counter.installed():
+        dist.all_gather([torch.zeros(10) for _ in range(2)], own, pairs[rank // 2])
+    return counter.take().bytes_sent
+
+
+@pytest.mark.ranks
+def test_a_group_given_by_position_is_the_group() -> None:
+    assert run_ranks(4, grouped_by_position) == [40] * 4
+
+
+def test_what_nobody_has_said_how_to_count_is_refused() -> None:
+    with TrafficCounter().installed(), pytest.raises(RuntimeError, match="reduce_scatter_tensor was called while"):
+        dist.reduce_scatter_tensor(torch.zeros(1), torch.zeros(2))
+
+
+def test_every_collective_of_torch_is_counted_or_refused() -> None:
+    """By their names in torch.distributed: a new one has to be thought of."""
+    known = ("all_", "gather", "reduce", "broadcast", "scatter", "send", "recv", "isend", "irecv", "batch_isend")
+    none = {"reduce_op", "is_"}
+    names = [
+        name
+        for name in dist.distributed_c10d.__all__
+        if name.startswith(known) and name not in none and callable(getattr(dist, name, None))
+    ]
+    originals = {name: getattr(dist, name) for name in names}
+    with TrafficCounter().installed():
+        assert [name for name in names if getattr(dist, name) is originals[name]] == []

@@ -64,6 +64,7 @@ class RankPipeline:
         self.steps = steps_of(config)
         self.pipeline = pipeline
         on_rank = step_of(config).build(config, ranks, pipeline.unet, self.traffic)
+        on_rank.timesteps = lambda: pipeline.scheduler.timesteps
         height, width = latent_size(config)
         batch = 2 if config.guidance_scale > 1 else 1
         self.unet = RankUNet(on_rank, (batch, pipeline.unet.config.in_channels, height, width))

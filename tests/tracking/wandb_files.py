@@ -24,9 +24,8 @@ class Logged:
     exit_code: int | None
     """None: the process was killed."""
 
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.run["config"]["update"]
+    config: dict[str, Any]
+    """As it was at the end, without what wandb keeps there of its charts."""
 
     @property
     def names(self) -> set[str]:
@@ -49,6 +48,13 @@ def read(path: Path) -> Logged:
         kinds.setdefault(record["type"], []).append(record.get(record["type"]))
     return Logged(
         run=kinds["run"][0],
+        config=kinds["run"][0]["config"]["update"]
+        | {
+            key: value
+            for update in kinds.get("config", [])
+            for key, value in update.get("update", {}).items()
+            if not key.startswith("_wandb")
+        },
         history=[entry["item"] | {"_step": entry["step"]["num"]} for entry in kinds.get("history", [])],
         summary={key: value for update in kinds.get("summary", []) for key, value in update.get("update", {}).items()},
         files=[file["path"] for entry in kinds.get("files", []) for file in entry["files"]],

@@ -213,8 +213,12 @@ def _own_files(model: ModelConfig) -> Architecture:
     return Architecture(pipeline=index["_class_name"], unet=unet, vae=vae)
 
 
+def _published(model: ModelConfig) -> Architecture:
+    return PUBLISHED[model.architecture]
+
+
 ARCHITECTURES: dict[str, Callable[[ModelConfig], Architecture]] = {
-    **{name: lambda _, one=one: one for name, one in PUBLISHED.items()},
+    **dict.fromkeys(PUBLISHED, _published),
     "shapes": _shapes,
     FROM_FILES: _own_files,
 }

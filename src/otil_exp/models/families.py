@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from diffusers import StableDiffusionPipeline, StableDiffusionXLPipeline
@@ -12,7 +12,7 @@ from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
 from otil_exp.models.files import SD_PIPELINE, SDXL_PIPELINE
 
-Pipeline = StableDiffusionXLPipeline | StableDiffusionPipeline
+Pipeline: TypeAlias = StableDiffusionXLPipeline | StableDiffusionPipeline
 
 
 class Family(ABC):

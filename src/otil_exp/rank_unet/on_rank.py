@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -29,6 +29,9 @@ class OnRank(ABC):
 
     captured: bool
     """Whether steps are replayed as CUDA graphs."""
+
+    timesteps: Callable[[], torch.Tensor]
+    """The timesteps of the picture under way, (steps,): for a method that works ahead. Set by the pipeline."""
 
     @abstractmethod
     def prepare(self, inputs: StepInputs) -> None:

@@ -1,0 +1,33 @@
+"""What methods have in common whose ranks compute stages of a UNet: its units, and how many ranks it takes."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from otil_exp.config import ExperimentConfig
+from otil_exp.models.architecture import architecture_of
+from otil_exp.stages.tape import Unit, tape
+from otil_exp.topology import Topology
+
+
+def units_of(config: ExperimentConfig) -> tuple[Unit, ...]:
+    """The units of the cell's UNet at its size. Raises ValueError for a UNet that cannot be cut."""
+    architecture = architecture_of(config.model)
+    settings = json.dumps(dict(architecture.unet), default=list)
+    return _units(settings, config.height // architecture.vae_factor, config.width // architecture.vae_factor)
+
+
+@lru_cache(maxsize=64)
+def _units(settings: str, height: int, width: int) -> tuple[Unit, ...]:
+    return tape(json.loads(settings), height, width)
+
+
+def check_ranks(name: str, topology: Topology) -> None:
+    """Raise ValueError, with what to type, if a half of the batch has one rank: no depth to cut."""
+    if topology.slices < 2:
+        raise ValueError(
+            f"preset={name} with topology={topology.name}: a half of the batch has one rank, and a UNet is cut into "
+            f"two stages or more; use topology={topology.world_size}gpu_nosplit or "
+            f"topology={2 * topology.world_size}gpu_split"
+        )

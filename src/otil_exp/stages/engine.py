@@ -1,0 +1,80 @@
+"""How the segments of a stage are executed: called, compiled, or replayed from CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from otil_exp.cuda_graphs import Captured, Record
+from otil_exp.stages.parts import SegmentCall
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A segment's graph, the tensors it reads, and those it leaves its results in."""
+
+    places: tuple[Tensor, ...]
+    captured: Captured
+    results: tuple[Tensor, ...]
+
+
+class SegmentEngine:
+    """Runs the segments of one stage, each with inputs of one shape.
+
+    A segment's graph reads tensors that stay where they are (buffers, or what another segment's graph leaves) in place,
+    and gets others copied in; its results are overwritten by its next run.
+    """
+
+    def __init__(
+        self,
+        calls: dict[int, SegmentCall],
+        *,
+        compiles: Callable[[SegmentCall], Any] | None = None,
+        first_call: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        record: Record | None = None,
+    ) -> None:
+        """calls: by segment. compiles: makes a compiled call of one; None calls it as it is. first_call: what a first
+        call runs in. record: makes CUDA graphs; None replays nothing."""
+        self._calls = {index: compiles(call) if compiles else call for index, call in calls.items()}
+        self._first_call, self._record = first_call, record
+        self._recorded: dict[int, _Recorded] = {}
+
+    def run(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results of a segment."""
+        if self._record is None:
+            results: tuple[Tensor, ...] = self._calls[segment](*inputs)
+            return results
+        recorded = self._recorded[segment]
+        for place, given in zip(recorded.places, inputs, strict=True):
+            if place.data_ptr() != given.data_ptr():
+                place.copy_(given)
+        recorded.captured.replay()
+        return recorded.results
+
+    def prepare(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Compile and record a segment for inputs of these shapes, after a call that lets libraries start up. What its
+        graph reads are copies of them, but for results of other segments' graphs."""
+        with self._first_call():
+            results: tuple[Tensor, ...] = self._calls[segment](*inputs)
+        if self._record is None:
+            return results
+        left = {tensor.data_ptr() for one in self._recorded.values() for tensor in one.results}
+        places = tuple(one if one.data_ptr() in left else one.clone() for one in inputs)
+        call, found = self._calls[segment], list[tuple[Tensor, ...]]()
+
+        def kept() -> Tensor:
+            found.append(call(*places))
+            return found[-1][0]
+
+        captured = self._record(kept)
+        self._recorded[segment] = _Recorded(places, captured, found[-1])
+        return found[-1]
+
+    def close(self) -> None:
+        """Drop the graphs."""
+        self._recorded.clear()
+        self._calls.clear()
