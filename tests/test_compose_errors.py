@@ -43,7 +43,7 @@ SINGLE = [
     (("++foo=1", "+bar=2"), ("foo: there is no such setting", "bar: there is no such setting")),
     (("+preset.transmit.scores=l2",), ("preset.transmit.scores: there is no", "did you mean preset.transmit.score")),
     (("warmup=3",), ("did you mean warmup_steps",)),
-    (("~preset",), ("no value", "use preset= one of balanced,", "reference")),
+    (("~preset",), ("no value", "use preset= one of ", " balanced,", "reference")),
     (("height=???",), ("height: no value", "height=VALUE")),
     (("height=abc",), ("height=abc: Value 'abc'", "could not be converted to Integer")),
     (("height=${nope}",), ("'nope' not found",)),
@@ -54,7 +54,7 @@ SINGLE = [
 ]
 
 GRIDS = [
-    (("preset=glob(zzz*)",), ("preset=glob(zzz*): no cell at all", "preset= one of balanced,")),
+    (("preset=glob(zzz*)",), ("preset=glob(zzz*): no cell at all", "preset= one of ", " balanced,")),
     (
         ("preset=otil,otil_context", "preset.context.every=1,2"),
         ("preset=otil has no such setting", "preset=otil_context"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import time
 import traceback
@@ -21,7 +22,7 @@ from otil_exp.models.loading import Models
 from otil_exp.phases import Phases
 from otil_exp.phases import begin as begin_phases
 from otil_exp.pipeline import build_pipeline
-from otil_exp.prompts import Prompt
+from otil_exp.prompts import Prompt, cut_short
 from otil_exp.rank_log import continue_log
 from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
@@ -89,6 +90,8 @@ def _perform(ranks: RankContext, run: Cell, models: Models, phases: Phases | Non
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
                 folder.update_record(engine_runs_as=_runs_as(run, pipeline.runs_as))
+                if (warning := cut_short(run.prompts, pipeline.pipeline.tokenizer)) is not None:
+                    logging.getLogger(__name__).warning(warning)
             if effective.mode is Mode.generate:
                 generate(pipeline, run.prompts, folder, tracker)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from torch import distributed as dist
 
 from otil_exp.phases import phase
 from otil_exp.pipeline import Generated, RankPipeline
-from otil_exp.prompts import Prompt, cut_short
+from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures, end_pictures
 from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
@@ -37,8 +36,6 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
-    if pipeline.ranks.is_main and (warning := cut_short(prompts, pipeline.pipeline.tokenizer)) is not None:
-        logging.getLogger(__name__).warning(warning)
     missing = _agreed(pipeline.ranks, lambda: _left(pipeline, prompts, folder))
     with phase("pictures", _counted(len(missing)), live=False), _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
