@@ -22,4 +22,5 @@ def test_pictures_of_captions_are_made_and_scored(composed: Compose, tmp_path: P
     assert cell.folder.config["guidance_scale"] == 7.5
     assert sorted(path.name for path in cell.folder.images.iterdir()) == ["00.png", "01.png"]
     assert set(cell.folder.metrics) >= SCORES
-    assert prepare(composed(*words)).settled
+    again = prepare(composed(*words)).folder
+    assert (again.path, again.finished) == (cell.folder.path, True)
