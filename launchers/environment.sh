@@ -16,4 +16,4 @@ source "$PWD/.venv/bin/activate"
 export HF_HOME="$shared/huggingface"
 export HF_HUB_OFFLINE=1             # ranks read weights, and never fetch them
 ACTIVATE
-echo "now: source launchers/activate.sh; HF_HUB_OFFLINE=0 python launchers/fetch_models.py"
+echo "now: source launchers/activate.sh; HF_HUB_OFFLINE=0 otil-exp-fetch"

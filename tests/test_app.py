@@ -55,7 +55,9 @@ def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Pat
     )
     done = otil_exp(*grid)
     assert done.returncode == 0, done.stderr
-    assert "2 cells, 2 distinct" in done.stdout
+    assert "2 cells, 2 distinct\ncell 1 of 2\n" in done.stdout
+    assert "cell 2 of 2, about " in done.stdout
+    assert "starting 2 ranks\nloading weights\npreparing\n2 pictures\nscoring\n" in done.stdout
     runs = folders(tmp_path)
     assert set(runs) == {"balanced", "reference"}
     for folder in runs.values():
@@ -63,6 +65,7 @@ def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Pat
         assert folder.record["status"] == "done"
         assert folder.record["signature"] == folder.path.name
         assert folder.record["versions"]["torch"]
+        assert set(folder.record["phases"]) == {"starting ranks", "loading weights", "preparing", "pictures", "scoring"}
     config = yaml.safe_load((runs["balanced"].path / "config.yaml").read_text())
     assert config["preset"]["name"] == "balanced"
     assert config["height"] == 256
@@ -103,7 +106,7 @@ def test_a_grid_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
         (("k=k7",), "k16"),
         (("device=cuda",), "device=cpu"),
         (("model=sdxl",), "model.dtype=float32"),
-        (("model=sdxl", "model.dtype=float32"), "fetch_models.py"),
+        (("model=sdxl", "model.dtype=float32"), "otil-exp-fetch"),
         (("prompts=file",), "prompts.path=FILE"),
     ],
 )

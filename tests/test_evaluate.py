@@ -110,3 +110,15 @@ def test_finished_runs_are_scored_beside_their_reference(tmp_path: Path, capsys:
     assert evaluate.main([str(tmp_path), "metrics=none", "metrics.psnr=true", "--jobs=1", "--device=cpu"]) == 0
     assert run.metrics["ref/psnr"]["value"] == pytest.approx(20 * math.log10(255) - 10 * math.log10(41))
     assert "otil" in capsys.readouterr().out
+
+
+def test_a_folder_with_an_equals_sign_in_its_name_is_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra's own names of folders are like that: preset=otil,k=k16."""
+    folder = tmp_path / "preset=otil"
+    folder.mkdir()
+    assert evaluate.main([str(folder)]) == 1
+    assert f"no finished run with pictures in {folder}" in capsys.readouterr().err
+    assert evaluate.main([f"{folder}=more"]) == 1
+    assert "only metrics can be chosen again" in capsys.readouterr().err

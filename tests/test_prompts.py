@@ -10,7 +10,7 @@ import pytest
 from composing import Typed
 from otil_exp.choices import PromptSource
 from otil_exp.config import PromptsConfig
-from otil_exp.prompts import Prompt, load_prompts
+from otil_exp.prompts import Prompt, cut_short, load_prompts
 
 
 def file(path: Path, content: str | bytes, **settings: object) -> PromptsConfig:
@@ -63,6 +63,17 @@ def test_coco_takes_the_first_caption_of_each_image_by_image_id(tmp_path: Path) 
         ("p.jsonl", "not json\n", {}, "JSON object a line"),
         ("p.jsonl", "[1]\n", {}, "JSON object a line"),
         ("p.tsv", "x\ty\n1\t2\n", {}, "prompts.column= one of x, y"),
+        ("p.jsonl", '{"prompt": "a"}\n{"prompt": "cut \\ud83d"}\n', {}, "line 2: the prompt holds half a character"),
+        ("p.jsonl", '{"prompt": "a"}\n\n{"prompt": null}\n', {}, "line 3: prompt holds null"),
+        ("p.jsonl", '{"prompt": "a"}\n{"prompt": ["b"]}\n', {}, "line 2: prompt holds ['b'], which is no prompt"),
+        ("p.jsonl", '{"prompt": "a"}\n{"prompt": " "}\n', {}, "line 2: prompt holds ' ', which is no prompt"),
+        ("p.jsonl", '{"prompt": "a"}\n{"prompt": "b"\n', {}, "line 2: not one JSON object a line"),
+        ("p.jsonl", "[" * 100_000 + "\n", {}, "line 1: not one JSON object a line"),
+        ("p.txt", "a\nb\0c\n", {}, "line 2: the prompt holds a NUL character"),
+        ("p.csv", "x,prompt\n1,a\n2\n", {}, "line 3: prompt holds nothing, the row is short"),
+        ("p.tsv", "x\tprompt\n1\ta\n2\n", {}, "line 3: prompt holds nothing, the row is short"),
+        ("p.csv", "prompt,x\na vase, white,1\n", {}, "line 2: more fields than the first row has columns"),
+        ("p.csv", 'prompt,x\n"never closed,1\n', {}, "line 2: not readable as a table"),
         ("p.txt", "a\n", {"limit": 0}, "prompts.limit=0"),
         ("p.txt", "a\n", {"shard": "2/2"}, "prompts.shard=0/4"),
         ("p.txt", "a\n", {"shard": "1/2"}, "only 1 prompts"),
@@ -104,3 +115,46 @@ def test_the_demo_speaks_the_words_of_the_shapes_model(typed: Typed) -> None:
     assert all(parse(prompt.text) for prompt in prompts)
     assert "vase" in prompts[5].text
     assert "seamless pale grey background" in prompts[5].text
+
+
+ODD = "a\u2028b\u0085c\vd\fe\x1cf\u2029g"
+"""What str.splitlines takes for seven lines; none of it ends a line of a file."""
+
+
+def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    """Four prompts stay four, and the seeds of those behind stay theirs."""
+    assert texts(file(tmp_path / "p.txt", f"one\n{ODD}\r\nthree\nfour")) == ["one", ODD, "three", "four"]
+    lines = "".join(json.dumps({"prompt": text}, ensure_ascii=False) + "\n" for text in ("one", ODD, "three"))
+    assert texts(file(tmp_path / "p.jsonl", lines)) == ["one", ODD, "three"]
+    assert texts(file(tmp_path / "p.csv", f'prompt\none\n"{ODD}"\nthree\n')) == ["one", ODD, "three"]
+    assert texts(file(tmp_path / "p.tsv", f"prompt\none\n{ODD}\nthree\n")) == ["one", ODD, "three"]
+
+
+def test_a_field_may_be_longer_than_131072_characters(tmp_path: Path) -> None:
+    import csv
+
+    before = csv.field_size_limit()
+    for name in ("p.csv", "p.tsv"):
+        assert [len(text) for text in texts(file(tmp_path / name, "prompt\n" + "x" * 200_000 + "\n"))] == [200_000]
+    assert csv.field_size_limit() == before
+
+
+def test_what_is_typed_is_checked_too() -> None:
+    with pytest.raises(ValueError, match="prompts.texts, prompt 1: the prompt holds half a character"):
+        load_prompts(PromptsConfig(source=PromptSource.list, texts=["a", "b\ud83d"]), seed=0)
+
+
+def test_long_prompts_are_warned_of_once_in_our_words(caplog: pytest.LogCaptureFixture) -> None:
+    """A word of the shapes model is a token; two more begin and end a prompt, 32 in all."""
+    from transformers import CLIPTokenizer
+
+    from otil_exp.shapes import PIPELINE_FOLDER
+
+    tokenizer = CLIPTokenizer.from_pretrained(PIPELINE_FOLDER / "tokenizer")
+    fits = Prompt(index=0, text=" ".join(["vase"] * 30), seed=0)
+    assert cut_short([fits], tokenizer) is None
+    warning = cut_short([fits, *(Prompt(index=i, text="vase " * 2000, seed=0) for i in (3, 7))], tokenizer)
+    assert warning == (
+        "prompts 03, 07: longer than the 32 tokens that the model reads; what follows them changes no picture"
+    )
+    assert caplog.text == ""

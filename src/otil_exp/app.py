@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -11,6 +12,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from otil_exp.compose_errors import composed as all_is_composed
+from otil_exp.compose_errors import one_sentence
 from otil_exp.conf_tree import conf_folder
 from otil_exp.schema import register_schema
 
@@ -27,6 +30,7 @@ def run_cell(composed: DictConfig) -> str:
 
     Raises CellError for a mistake or a failed rank; outside a grid that message is all the user sees, with exit code 1.
     """
+    all_is_composed()
     # Late, so that --help, --cfg and completion do not wait for torch.
     from otil_exp.cells.prepare import prepare
     from otil_exp.job import Job
@@ -76,7 +80,12 @@ def main() -> None:
     """Entry point of `otil-exp`."""
     register_schema()
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
+        with one_sentence():
+            hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `otil-exp --help | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's own flush complains
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on with what is missing")
 

@@ -54,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     console, errors = as_typed(), as_typed(stderr=True)
     try:
         devices = devices_of(parsed.device)
-        settings = metrics_of([argument for argument in parsed.arguments if "=" in argument])
-        folders = run_folders([Path(argument) for argument in parsed.arguments if "=" not in argument])
+        settings = metrics_of([argument for argument in parsed.arguments if _is_setting(argument)])
+        folders = run_folders([Path(argument) for argument in parsed.arguments if not _is_setting(argument)])
     except (ValueError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
         errors.print(str(error))
         return 1
@@ -65,6 +65,11 @@ def main(argv: list[str] | None = None) -> int:
     for failure in failures:
         errors.print(failure)
     return 1 if failures else 0
+
+
+def _is_setting(argument: str) -> bool:
+    """metrics=shapes, but not the folder outputs/a=b."""
+    return "=" in argument and not Path(argument).exists()
 
 
 def metrics_of(overrides: list[str]) -> MetricsConfig:

@@ -89,6 +89,7 @@ class Job:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
             if self.main and not settled(cell, self.references):
+                self.say(f"{cell.label}: scoring")
                 score_run(cell.folder, cell.effective.metrics, Share.all())
                 rescored(cell.folder)
         except BusyError as error:
@@ -117,7 +118,11 @@ class Job:
         first = cells[0]
         world_size, threads = first.effective.topology.world_size, first.effective.device.threads
         try:
-            launch(_on_rank, world_size, cells, self.hosted, log_dir=first.folder.logs, threads=threads, step=self.step)
+            if not self.hosted:
+                self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
+            since = None if self.hosted else time.time()
+            logs = first.folder.logs
+            launch(_on_rank, world_size, cells, self.hosted, since, log_dir=logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
@@ -133,11 +138,11 @@ def _busy(cell: Cell) -> str:
     return f"{cell.folder.path} is being run by {_runner(cell)}: type the command again when that has ended"
 
 
-def _on_rank(cells: Sequence[Cell], hosted: bool) -> None:
+def _on_rank(cells: Sequence[Cell], hosted: bool, starting_since: float | None) -> None:
     """Ranks load diffusers; a process that only starts them does not, nor one that refuses a cell."""
     from otil_exp.run.execution import execute
 
-    execute(cells, hosted)
+    execute(cells, hosted, starting_since)
 
 
 def _note(cell: Cell, failure: RankFailure) -> None:

@@ -19,6 +19,7 @@ from otil_exp.methods.geometry import latent_size, steps_of
 from otil_exp.methods.rooms import step_of
 from otil_exp.models.families import Pipeline, family_of
 from otil_exp.models.loading import Models
+from otil_exp.phases import PREPARING, phase
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import Step
@@ -73,7 +74,8 @@ class RankPipeline:
             undo.callback(self.close)
             if config.engine.sliced_decode:
                 self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-            self._prepare(batch)
+            with phase(PREPARING[config.engine.name.name]):
+                self._prepare(batch)
             undo.pop_all()
 
     @property
@@ -157,7 +159,8 @@ def build_pipeline(
 
     models: where weights are found, and with keep_weights left, for another pipeline of this process.
     """
-    loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
+    with phase("loading weights"):
+        loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
     return RankPipeline(config, ranks, loaded)
 
 

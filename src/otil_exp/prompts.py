@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -42,6 +42,9 @@ def load_prompts(config: PromptsConfig, seed: int) -> list[Prompt]:
     texts = _READERS[config.source](config)
     if not texts or not all(text.strip() for text in texts):
         raise ValueError(f"prompts.source={config.source.name}: {_where(config)} holds no prompts (or an empty one)")
+    if config.source is not PromptSource.file:  # whose lines are named
+        for index, text in enumerate(texts):
+            _check_text(text, f"{_where(config)}, prompt {index}")
     if config.limit is not None:
         if config.limit < 1:
             raise ValueError(f"prompts.limit={config.limit}: use 1 or more, or null for all {len(texts)}")
@@ -74,14 +77,44 @@ def _from_shapes(config: PromptsConfig) -> list[str]:
 
 def _from_file(config: PromptsConfig) -> list[str]:
     text = _read(config)
-    suffix = Path(str(config.path)).suffix.lower()
-    if suffix in (".jsonl", ".json"):
-        return [_pick(_row(line, config), config) for line in text.splitlines() if line.strip()]
-    if suffix == ".tsv":  # quotes are part of a prompt there, as PartiPrompts has it
-        return [_pick(row, config) for row in csv.DictReader(StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)]
-    if suffix == ".csv":
-        return [_pick(row, config) for row in csv.DictReader(StringIO(text))]
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    rows = _table if Path(str(config.path)).suffix.lower() in (".csv", ".tsv") else _listed
+    found = list(rows(text, config))
+    for line, prompt in found:
+        _check_text(prompt, _at(config, line))
+    return [prompt for _, prompt in found]
+
+
+def _listed(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
+    """The prompts of a text or JSONL file, with their lines.
+
+    Lines end at line feeds alone: U+2028, NEL, VT and FF, at which str.splitlines ends one too, are text.
+    """
+    json_lines = Path(str(config.path)).suffix.lower() in (".jsonl", ".json")
+    for line, words in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if words.strip():
+            yield line, _pick(_row(words, line, config), line, config, none="null") if json_lines else words.strip()
+
+
+def _table(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
+    """The prompts of a CSV or TSV file whose first row names the columns, with the lines where their rows end."""
+    # Quotes are part of a prompt in TSV, as PartiPrompts has it.
+    tsv: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    dialect = tsv if Path(str(config.path)).suffix.lower() == ".tsv" else {"strict": True}
+    # The csv module takes a carriage return for the end of a row as well; its own bound of a field is 131,072.
+    rows = csv.DictReader(StringIO(text, newline=""), **dialect)
+    before = csv.field_size_limit(len(text) + 1)
+    try:
+        for row in rows:
+            if None in row:
+                raise ValueError(
+                    f"{_at(config, rows.line_num)}: more fields than the first row has columns: put a prompt with the "
+                    "separator in it in quotes (CSV), or leave the separator out (TSV)"
+                )
+            yield rows.line_num, _pick(row, rows.line_num, config, none="nothing, the row is short")
+    except csv.Error as error:
+        raise ValueError(f"{_at(config, rows.reader.line_num)}: not readable as a table ({error})") from error
+    finally:
+        csv.field_size_limit(before)
 
 
 def _from_coco(config: PromptsConfig) -> list[str]:
@@ -124,22 +157,55 @@ def _read(config: PromptsConfig) -> str:
         raise ValueError(f"prompts.path={config.path} cannot be read: {error.strerror}") from error
 
 
-def _row(line: str, config: PromptsConfig) -> dict[str, Any]:
+def _at(config: PromptsConfig, line: int) -> str:
+    return f"prompts.path={config.path}, line {line}"
+
+
+def _row(text: str, line: int, config: PromptsConfig) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"prompts.path={config.path}: not one JSON object a line ({error})") from error
+        row = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{_at(config, line)}: not one JSON object a line ({error})") from error
     if not isinstance(row, dict):
-        raise ValueError(f"prompts.path={config.path}: not one JSON object a line (found {line[:40]!r})")
+        raise ValueError(f"{_at(config, line)}: not one JSON object a line (found {text[:40]!r})")
     return row
 
 
-def _pick(row: dict[str, Any], config: PromptsConfig) -> str:
+def _pick(row: dict[str, Any], line: int, config: PromptsConfig, none: str) -> str:
+    """The prompt of a row; none: what a value that is None says. Raises ValueError, with the line, if there is none."""
     names = (config.column,) if config.column else COLUMNS
-    for name in names:
-        if row.get(name) is not None:
-            return str(row[name]).strip()
-    raise ValueError(
-        f"prompts.path={config.path}: no column {' or '.join(names)}; "
-        f"use prompts.column= one of {', '.join(map(str, row))}"
+    there = [name for name in names if name in row]
+    if not there:
+        raise ValueError(
+            f"{_at(config, line)}: no column {' or '.join(names)}; use prompts.column= one of {', '.join(row)}"
+        )
+    value = row[there[0]]
+    if not isinstance(value, str) or not value.strip():
+        found = none if value is None else f"{value!r}, which is no prompt"
+        raise ValueError(f"{_at(config, line)}: {there[0]} holds {found}; write the prompt there, or delete the row")
+    return value.strip()
+
+
+def _check_text(text: str, where: str) -> None:
+    """Raise ValueError for characters that no tokenizer, log or terminal takes."""
+    half = any("\ud800" <= character <= "\udfff" for character in text)  # as "\ud83d" in JSON, without its second half
+    if half or "\0" in text:
+        fault = "half a character (a lone surrogate)" if half else "a NUL character"
+        raise ValueError(f"{where}: the prompt holds {fault}: {text[:60]!a}; write it anew, without")
+
+
+def cut_short(prompts: Sequence[Prompt], tokenizer: Any) -> str | None:
+    """What to warn of where prompts are longer than a text encoder reads; None where none is.
+
+    tokenizer: of transformers, the pipeline's.
+    """
+    most = tokenizer.model_max_length
+    lengths = {prompt.index: len(tokenizer(prompt.text, verbose=False).input_ids) for prompt in prompts}
+    long = [index for index, length in lengths.items() if length > most]
+    if not long:
+        return None
+    which = ", ".join(f"{index:02d}" for index in long[:10]) + (f" and {len(long) - 10} more" if len(long) > 10 else "")
+    return (
+        f"{'prompt' if len(long) == 1 else 'prompts'} {which}: longer than the {most} tokens that the model reads; "
+        f"what follows them changes no picture"
     )

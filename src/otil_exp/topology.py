@@ -131,6 +131,8 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
         return single_rank(device)
     backend = "nccl" if device_kind == "cuda" else "gloo"
     bound = timedelta(seconds=timeout_s)
+    # After a time-out NCCL's watchdog waits four times this for a dump that nobody reads: 60 s more by default.
+    os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000")
     dist.init_process_group(backend, timeout=bound)
     batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)], bound)
     pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)], bound)
@@ -182,11 +184,11 @@ def resolve_device(device_kind: str, world_size: int) -> str:
     if device_kind == "auto":
         # One visible GPU for several ranks is not enough: sharing it must be asked for, as its times mean nothing.
         device_kind = "cuda" if gpus else "cpu"
-    shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {max(gpus, 1)}"
+    if device_kind in ("cuda", "shared_gpu") and not gpus:
+        raise ValueError(f"device={device_kind}: no GPU is visible; use device=cpu")
+    shared = f"use device=shared_gpu (exact pictures, meaningless times), device=cpu, or a topology of {gpus}"
     if device_kind == "cuda" and gpus < local_ranks and not (gpus == 1 and "LOCAL_WORLD_SIZE" in os.environ):
         raise ValueError(
             f"device=cuda: {local_ranks} ranks need {local_ranks} GPUs here and {gpus} are visible; {shared}"
         )
-    if device_kind == "shared_gpu" and not gpus:
-        raise ValueError("device=shared_gpu: no GPU is visible; use device=cpu")
     return device_kind

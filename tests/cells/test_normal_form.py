@@ -128,14 +128,10 @@ def test_a_model_that_is_not_here_is_refused(
     composed: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="launchers/fetch_models.py stabilityai/.* --variant fp16"):
+    with pytest.raises(FileNotFoundError, match="otil-exp-fetch stabilityai/.* --variant fp16"):
         prepare(composed("device=cpu", "model=sdxl", "model.dtype=float32"))
     with pytest.raises(FileNotFoundError, match="--variant ''"):
-        prepare(
-            composed(
-                "device=cpu", "model=sdxl", "model.dtype=float32", "model.variant=null", f"model.source={tmp_path}"
-            )
-        )
+        prepare(composed("device=cpu", "model=sdxl", "model.dtype=float32", "model.variant=null"))
 
 
 def test_a_decoder_is_cut_only_where_pictures_are_decoded_by_several_ranks(typed: Typed) -> None:

@@ -86,7 +86,7 @@ MISTAKES = [
         "preset.cfg_repair=true or engine.sliced_decode=false",
     ),
     (["preset=naive_patch", "preset.split_scheme=alternate", "width=264"], "use width=256 or width=320"),
-    (["model.architecture=unet3"], "use one of sdxl, shapes"),
+    (["model.architecture=unet3"], "use one of sdxl, sd15, sd21, shapes, files"),
     (["preset=tensor", "topology=6gpu_split", "height=288"], "over 3 ranks a batch half: the 64 channels"),
 ]
 

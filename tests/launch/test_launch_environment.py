@@ -120,3 +120,15 @@ def test_a_port_that_somebody_listens_at_is_passed_over() -> None:
         taken.listen()
         assert free_port(7) == "10715"
     assert free_port(7) == "10714"
+
+
+def test_what_an_export_left_behind_is_told_apart_from_a_starter():
+    """One rank that torchrun did not start: no torchrun to type, which would be refused by the next sentence."""
+    left = place_of({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+    assert left is not None
+    with pytest.raises(ValueError, match=r"use `env -u RANK -u WORLD_SIZE -u LOCAL_RANK otil-exp \.\.\.`, or a"):
+        left.check(2)
+    two = place_of({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
+    assert two is not None
+    with pytest.raises(ValueError, match=r"use `torchrun --nproc_per_node=4`"):
+        two.check(4)

@@ -123,19 +123,28 @@ def test_files_of_another_architecture_are_refused_before_ranks_start(composed: 
     assert prepare(composed("device=cpu", *tiny_sd.words("sd15", tmp_path))).effective.height == 512
 
 
+def test_a_pipeline_of_the_other_class_is_told_with_its_models(composed: Compose, tmp_path: Path) -> None:
+    """Before its files are looked at: they lack the variant that the model asks for, too."""
+    tiny_sd.tiny_pipeline("sd15").save_pretrained(tmp_path / "sd15")
+    with pytest.raises(
+        ValueError, match=r"is Stable Diffusion 1 or 2 .*sdxl is SDXL .*use model=sd15 or model=sd21 with this source"
+    ):
+        prepare(composed("device=cpu", "model=sdxl", f"model.source={tmp_path / 'sd15'}", "model.dtype=float32"))
+
+
 def test_files_of_another_class_of_pipelines_are_refused(tmp_path: Path) -> None:
     for name in ("unet", "vae"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text('{"block_out_channels": [4, 8]}')
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
     model = ModelConfig(name="flux", architecture="files", source=str(tmp_path))
-    with pytest.raises(ValueError, match="of a FluxPipeline: use a model for StableDiffusionXLPipeline or"):
+    with pytest.raises(ValueError, match=r"is FLUX \(FluxPipeline\), and what runs here is SDXL"):
         check_architecture(model)
 
 
 def test_files_that_are_not_here_are_named_with_what_to_run(tmp_path: Path) -> None:
-    (tmp_path / "model_index.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"fetch_models.py .*no unet/config.json"):
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "StableDiffusionPipeline"}))
+    with pytest.raises(FileNotFoundError, match=r"otil-exp-fetch .*no unet/config.json"):
         architecture_of(ModelConfig(name="mine", architecture="files", source=str(tmp_path)))
 
 

@@ -44,6 +44,7 @@ def make_run(
             "is_reference": False,
             "effective": {"k": None, "refresh_period": 0},
             "topology": {"name": "4gpu_split", "world_size": 4, "split_batch": True},
+            "seams": {"rows": [8], "columns": []},
             "device": "cuda",
             "times_meaningless": None,
             "prompts": [{"index": i, "text": text, "seed": i} for i, text in enumerate(PROMPTS)],

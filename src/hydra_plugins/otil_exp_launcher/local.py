@@ -25,7 +25,9 @@ class LocalLauncherConf:
     """Most cells that share a start of the ranks and the loaded weights, where model, topology and engine are equal."""
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="local", node=LocalLauncherConf, provider="otil_exp")
+# As Hydra's default too: an `override hydra/launcher` of config.yaml would beat those of the experiment files below it.
+for name in ("local", "basic"):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=LocalLauncherConf, provider="otil_exp")
 
 
 class LocalLauncher(BasicLauncher):
@@ -44,7 +46,9 @@ class LocalLauncher(BasicLauncher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from otil_exp.cells.grid import check_grid, packed
+        from otil_exp.compose_errors import check_cells
         from otil_exp.job import Job
+        from otil_exp.phases import Countdown
         from otil_exp.report.table import summary
         from otil_exp.terminal import console as as_typed
 
@@ -55,6 +59,7 @@ class LocalLauncher(BasicLauncher):
         assert self.hydra_context is not None
         assert self.config is not None
         configs = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
+        check_cells(self.config, configs)
         try:
             members = check_grid([without_hydra(config) for config in configs], names_of(job_overrides))
         except ValueError as error:
@@ -63,10 +68,14 @@ class LocalLauncher(BasicLauncher):
         job = Job(say=console.print)
         returns: dict[int, JobReturn] = {}
         failed: list[str] = []
+        countdown = Countdown(len(members), sum(not member.cell.folder.finished for member in members))
         for pack in packed(members, self.pack):
+            console.print(countdown.begins(len(pack)))
             for member in pack:
                 console.print(member.title)
+            left = sum(not member.cell.folder.finished for member in pack)
             result, failures = self._run(configs[pack[0].numbers[0]], pack, job)
+            countdown.ended(left)
             for member in pack:
                 returns |= dict.fromkeys(member.numbers, result)
                 if (message := failures.get(str(member.cell.folder.path))) is not None:

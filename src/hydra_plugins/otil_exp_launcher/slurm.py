@@ -41,8 +41,8 @@ class SlurmLauncher(Launcher):
         check_folder(Path(self.settings.submitit_folder.partition("%j")[0]), "hydra.launcher.submitit_folder")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-
         from otil_exp.cells.grid import check_grid
+        from otil_exp.compose_errors import check_cells
         from otil_exp.slurm.dry_run import describe
         from otil_exp.slurm.resources import device_for, resources_of
         from otil_exp.slurm.session import run_grid
@@ -50,6 +50,7 @@ class SlurmLauncher(Launcher):
 
         setup_globals()
         cells = composed(self.hydra_context, self.config, job_overrides, initial_job_idx)
+        check_cells(self.config, cells)
         try:
             members = check_grid(
                 [without_hydra(cell) for cell in cells],

@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
 from otil_exp.choices import DeviceKind, Mode
+from otil_exp.compile_cache import check_compile_cache
+from otil_exp.compose_errors import check_composed
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import is_reference, topology_of
 from otil_exp.metrics.checks import check_ground_truth, check_scorable, check_weights
@@ -35,6 +37,7 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     Raises ValueError, with what to type, for anything that contradicts itself or this machine, FileNotFoundError for
     weights of the model or of metrics that are not here.
     """
+    check_composed(composed)
     typed = OmegaConf.to_object(OmegaConf.merge(_schema(), composed))
     assert isinstance(typed, ExperimentConfig)
     kind = device_for(typed.device.kind.name, topology_of(typed).world_size)
@@ -42,8 +45,9 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     validate(config)
     check_weights(config.metrics)
     check_ground_truth(config.metrics)
-    check_model(config.model)
     check_architecture(config.model)
+    check_model(config.model)
+    check_compile_cache(config)
     prompts = load_prompts(config.prompts, config.seed)
     if config.mode is Mode.generate:
         check_scorable(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)

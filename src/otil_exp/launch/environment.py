@@ -68,15 +68,20 @@ def _torchrun(environment: Mapping[str, str]) -> Place | None:
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} <= environment.keys():
         return None
     world_size = int(environment["WORLD_SIZE"])
+    elastic = "TORCHELASTIC_RUN_ID" in environment
+    # One rank that torchrun did not start: what another program or an `export` left behind.
+    left_behind = world_size == 1 and not elastic
     return Place(
-        starter="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "whoever set RANK and WORLD_SIZE",
+        starter="torchrun" if elastic else "whoever set RANK and WORLD_SIZE",
         rank=int(environment["RANK"]),
         world_size=world_size,
         local_rank=int(environment["LOCAL_RANK"]),
         local_world_size=int(environment.get("LOCAL_WORLD_SIZE", world_size)),
         master_addr=environment.get("MASTER_ADDR", "localhost"),
         master_port=environment.get("MASTER_PORT", "29500"),
-        more_ranks="torchrun --nproc_per_node={world_size}",
+        more_ranks="env -u RANK -u WORLD_SIZE -u LOCAL_RANK otil-exp ..."
+        if left_behind
+        else "torchrun --nproc_per_node={world_size}",
     )
 
 

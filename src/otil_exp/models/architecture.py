@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from otil_exp.config import ModelConfig
-from otil_exp.models.files import INDEX, RANDOM, missing_model, model_file
-from otil_exp.shapes import PIPELINE_FOLDER
-
-SDXL_PIPELINE, SD_PIPELINE = "StableDiffusionXLPipeline", "StableDiffusionPipeline"
-"""Classes of diffusers that are supported; what each needs stands in otil_exp.models.families."""
+from otil_exp.models.files import (
+    PACKAGE,
+    RANDOM,
+    SD_PIPELINE,
+    SDXL_PIPELINE,
+    in_words,
+    pipeline_folder,
+    read_index,
+    read_json,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +149,6 @@ PUBLISHED: Mapping[str, Architecture] = {"sdxl": SDXL, "sd15": SD15, "sd21": SD2
 FROM_FILES = "files"
 """model.architecture of a model whose own files say what it is."""
 
-_FILES = (INDEX, "unet/config.json", "vae/config.json")
-
 
 def architecture_of(model: ModelConfig) -> Architecture:
     """The architecture of a model. Raises ValueError, with those there are, for a name that is none, and
@@ -167,6 +168,12 @@ def check_architecture(model: ModelConfig) -> None:
         _check_published(model)
         return
     held = _own_files(model)
+    if held.pipeline != named.pipeline:
+        fitting = " or ".join(f"model={name}" for name, one in PUBLISHED.items() if one.pipeline == held.pipeline)
+        raise ValueError(
+            f"model.source={model.source} is {in_words(held.pipeline)}, and model.architecture={model.architecture} "
+            f"is {in_words(named.pipeline)}: use {fitting} with this source"
+        )
     if _rules_stand_on(held) != _rules_stand_on(named):
         raise ValueError(
             f"model.source={model.source} is {_in_words(held)}; model.architecture={model.architecture} is "
@@ -193,29 +200,17 @@ def _in_words(architecture: Architecture) -> str:
 
 def _shapes(_: ModelConfig) -> Architecture:
     """The pipeline that ships."""
-    return _read([PIPELINE_FOLDER / name for name in _FILES])
+    return _own_files(ModelConfig(name="shapes", source=PACKAGE))
 
 
 def _own_files(model: ModelConfig) -> Architecture:
-    """As the model's files say. Raises FileNotFoundError, with what to run, if they are not here."""
+    """As the model's files say. Raises FileNotFoundError, with what to run, if they are not here, and ValueError for
+    damaged ones and for a pipeline of another class."""
     if model.source == RANDOM:
         _check_published(model)
-    paths = []
-    for name in _FILES:
-        path = model_file(model, name)
-        if path is None:
-            raise missing_model(model, f"no {name}")
-        paths.append(path)
-    return _read(paths)
-
-
-def _read(paths: Sequence[Path]) -> Architecture:
-    """From the three files of a pipeline's folder. Raises ValueError for a pipeline of another class."""
-    index, unet, vae = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
-    pipeline = index.get("_class_name")
-    if pipeline not in (SDXL_PIPELINE, SD_PIPELINE):
-        raise ValueError(f"{paths[0]} is of a {pipeline}: use a model for {SDXL_PIPELINE} or {SD_PIPELINE}")
-    return Architecture(pipeline=pipeline, unet=unet, vae=vae)
+    folder, index = pipeline_folder(model), read_index(model)
+    unet, vae = (read_json(model, folder / part / "config.json") for part in ("unet", "vae"))
+    return Architecture(pipeline=index["_class_name"], unet=unet, vae=vae)
 
 
 def _published(model: ModelConfig) -> Architecture:

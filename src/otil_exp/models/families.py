@@ -10,7 +10,7 @@ import torch
 from diffusers import StableDiffusionPipeline, StableDiffusionXLPipeline
 from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
-from otil_exp.models.architecture import SD_PIPELINE, SDXL_PIPELINE
+from otil_exp.models.files import SD_PIPELINE, SDXL_PIPELINE
 
 Pipeline: TypeAlias = StableDiffusionXLPipeline | StableDiffusionPipeline
 

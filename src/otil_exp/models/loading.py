@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import os
 import warnings
@@ -23,7 +22,7 @@ from otil_exp.choices import Scheduler
 from otil_exp.config import ModelConfig
 from otil_exp.models.architecture import architecture_of
 from otil_exp.models.families import FAMILIES, Family, Pipeline
-from otil_exp.models.files import INDEX, PACKAGE, RANDOM, missing_model, model_file
+from otil_exp.models.files import PACKAGE, RANDOM, missing_model, read_index
 from otil_exp.models.random_weights import random_pipeline
 from otil_exp.shapes import PIPELINE_FOLDER
 
@@ -57,6 +56,10 @@ def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
     else:
         pipeline = _from_files(model, FAMILIES[architecture.pipeline], dtype)
     pipeline.set_progress_bar_config(disable=True)
+    for tokenizer in FAMILIES[architecture.pipeline].tokenizers:
+        # What is too long is said once, by otil_exp.prompts.cut_short; this one says that indexing errors will follow.
+        warned = getattr(pipeline, tokenizer).deprecation_warnings
+        warned["sequence-length-is-longer-than-the-specified-maximum"] = True
     return pipeline.to(device)
 
 
@@ -130,9 +133,7 @@ def _from_files(model: ModelConfig, family: Family, dtype: torch.dtype) -> Pipel
 
 def _say_what_is_off(model: ModelConfig) -> None:
     """A checker would black out pictures that are compared, and only some of the methods' pictures of a prompt."""
-    index = model_file(model, INDEX)
-    said = json.loads(index.read_text(encoding="utf-8")) if index is not None else {}
-    if any(said.get("safety_checker") or ()):
+    if any(read_index(model).get("safety_checker") or ()):
         _log.warning(
             "%s comes with a safety checker, which is off: look at what is made before it is shown", model.source
         )

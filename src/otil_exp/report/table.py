@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from otil_exp.report.collect import Run, collect
 from otil_exp.report.columns import CORE, PSNR, STEP_MS
 from otil_exp.report.comparable import meaningless
 from otil_exp.report.figures import figures
+from otil_exp.report.fitting import FirstThatFits
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import variants
 from otil_exp.run_folder.snapshot import snapshots
@@ -27,19 +27,8 @@ def summary(folders: Sequence[RunFolder]) -> RenderableType:
     """Table of method, cost and quality, then where the pictures are, then what failed and why."""
     folders = snapshots(folders)
     runs = collect(folders)
-    table = _WidestThatFits(_table(folders, runs, errors=True), _table(folders, runs, errors=False))
-    return Group(table, *_paths(runs), *_warnings(runs), *_failures(runs))
-
-
-class _WidestThatFits:
-    """The first table where the console is wide enough for it, else the second."""
-
-    def __init__(self, wide: Table, narrow: Table) -> None:
-        self._wide, self._narrow = wide, narrow
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        fits = Measurement.get(console, options.update(max_width=1000), self._wide).maximum <= options.max_width
-        yield self._wide if fits else self._narrow
+    tables = (_table(folders, runs, errors=True), _table(folders, runs, errors=False))
+    return Group(FirstThatFits(*tables), *_paths(runs), *_warnings(runs), *_failures(runs))
 
 
 def _table(folders: Sequence[RunFolder], runs: Sequence[Run], *, errors: bool) -> Table:

@@ -10,6 +10,7 @@ import torch
 from torch import distributed as dist
 
 from otil_exp.metrics.summary import entry
+from otil_exp.phases import phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory
@@ -24,17 +25,19 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
     A sample is the wall time from a barrier to the end of the last kernel on rank 0: encoding the prompt and all steps.
     """
     settings, prompt = pipeline.config.benchmark, prompts[0]
-    for _ in range(settings.warmup_images):
-        pipeline(prompt.text, prompt.seed, decode=False)
+    with phase("warming up", live=False):
+        for _ in range(settings.warmup_images):
+            pipeline(prompt.text, prompt.seed, decode=False)
     samples: list[float] = []
     rows: list[StepRow] = []
-    for repeat in range(settings.repeats):
-        _rendezvous(pipeline)
-        start = time.perf_counter()
-        generated = pipeline(prompt.text, prompt.seed, decode=False)
-        _rendezvous(pipeline)
-        samples.append(time.perf_counter() - start)
-        rows += gather_rows(pipeline, prompt.index, generated, repeat)
+    with phase("timing", f"timing {settings.repeats} pictures", live=False):
+        for repeat in range(settings.repeats):
+            _rendezvous(pipeline)
+            start = time.perf_counter()
+            generated = pipeline(prompt.text, prompt.seed, decode=False)
+            _rendezvous(pipeline)
+            samples.append(time.perf_counter() - start)
+            rows += gather_rows(pipeline, prompt.index, generated, repeat)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
         note_peak_memory(folder, pipeline.ranks.device)

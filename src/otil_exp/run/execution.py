@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,8 +19,10 @@ from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import is_reference, seams_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.models.loading import Models
+from otil_exp.phases import Phases
+from otil_exp.phases import begin as begin_phases
 from otil_exp.pipeline import build_pipeline
-from otil_exp.prompts import Prompt
+from otil_exp.prompts import Prompt, cut_short
 from otil_exp.rank_log import continue_log
 from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
@@ -32,11 +36,12 @@ from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(runs: Sequence[Cell], hosted: bool) -> None:
+def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = None) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
     hosted: others (torchrun, a scheduler) started the ranks, so nobody else notes which one failed.
+    starting_since: when we began to start them, seconds since the epoch; None where others did.
     Raises what went wrong on this rank; runs after that one are not begun.
     """
     ranks: RankContext | None = None
@@ -50,10 +55,13 @@ def execute(runs: Sequence[Cell], hosted: bool) -> None:
                     run.effective.device.kind.name,
                     run.effective.launch.collective_timeout_s,
                 )
+            phases = begin_phases() if ranks.is_main else None
+            if phases is not None and starting_since is not None and number == 1:
+                phases.note("starting ranks", time.time() - starting_since)
             last = number == len(runs)
             # Beside layers that were cut up, whole weights would count as the method's memory.
             keep = not last and method_of(run.effective).shares_weights
-            _perform(ranks, run, models, keep_weights=keep)
+            _perform(ranks, run, models, phases, keep_weights=keep)
             meet()
             _clear(ranks)
             if last:
@@ -67,10 +75,11 @@ def _clear(ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: bool) -> None:
+def _perform(ranks: RankContext, run: Cell, models: Models, phases: Phases | None, *, keep_weights: bool) -> None:
     """Run one cell on ranks that have joined each other.
 
-    models: where weights are found, and with keep_weights left, for another cell. Raises what went wrong on this rank.
+    models: where weights are found, and with keep_weights left, for another cell. phases: of this run, on rank 0.
+    Raises what went wrong on this rank.
     """
     effective, folder = run.effective, run.folder
     if ranks.device.type == "cuda":
@@ -81,12 +90,15 @@ def _perform(ranks: RankContext, run: Cell, models: Models, *, keep_weights: boo
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
                 folder.update_record(engine_runs_as=_runs_as(run, pipeline.runs_as))
+                if (warning := cut_short(run.prompts, pipeline.pipeline.tokenizer)) is not None:
+                    logging.getLogger(__name__).warning(warning)
             if effective.mode is Mode.generate:
                 generate(pipeline, run.prompts, folder, tracker)
             else:
                 benchmark(pipeline, run.prompts, folder)
-        if ranks.is_main:
-            folder.finish(ended=now(), attempts=with_last_ended(folder.record))
+        if phases is not None:
+            seconds = {name: round(value, 1) for name, value in phases.seconds.items()}
+            folder.finish(ended=now(), attempts=with_last_ended(folder.record), phases=seconds)
 
 
 def _runs_as(run: Cell, engine: str) -> str:

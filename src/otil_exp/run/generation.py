@@ -14,6 +14,7 @@ from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import distributed as dist
 
+from otil_exp.phases import phase
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures, end_pictures
@@ -21,6 +22,7 @@ from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.terminal import console
 from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
 
@@ -35,7 +37,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
     missing = _agreed(pipeline.ranks, lambda: _left(pipeline, prompts, folder))
-    with _progress(pipeline, len(missing)) as bar:
+    with phase("pictures", _counted(len(missing)), live=False), _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
             generated = pipeline(prompt.text, prompt.seed, decode=pipeline.decodes, on_step=bar.step)
@@ -51,7 +53,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
         if missing:
             note_peak_memory(folder, pipeline.ranks.device)
     meet()  # all pictures are written
-    score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
+    with phase("scoring"):
+        score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
 
 
 def _left(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> list[Prompt]:
@@ -136,10 +139,12 @@ class _Bar:
     progress: Progress
     task: TaskID
     total_steps: int
+    total: int
     pictures: int = 0
 
     def begin(self, prompt: Prompt) -> None:
-        self.progress.update(self.task, description=f"{prompt.index:02d} {prompt.text[:40]}")
+        which = f"picture {self.pictures + 1}/{self.total}"
+        self.progress.update(self.task, description=f"{which}: {prompt.index:02d} {prompt.text[:40]}")
 
     def step(self, done: int) -> None:
         self.progress.update(self.task, completed=self.pictures * self.total_steps + done)
@@ -159,5 +164,12 @@ def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
         TimeRemainingColumn(),
     )
     steps = len(pipeline.steps)
-    with Progress(*columns, transient=True, disable=not pipeline.ranks.is_main) as progress:
-        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps)
+    out = console()
+    with Progress(
+        *columns, console=out, transient=True, disable=not (pipeline.ranks.is_main and out.is_terminal)
+    ) as progress:
+        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps, pictures)
+
+
+def _counted(pictures: int) -> str:
+    return "1 picture" if pictures == 1 else f"{pictures} pictures"

