@@ -36,6 +36,7 @@ def run_cell(composed: DictConfig) -> str:
     from otil_exp.job import Job
     from otil_exp.launch.environment import WorldSizeError, place_of
     from otil_exp.report.table import summary
+    from otil_exp.run_folder.old_form import old_form_sentence
     from otil_exp.terminal import console as as_typed
 
     place, in_a_grid = place_of(os.environ), HydraConfig.get().mode is RunMode.MULTIRUN
@@ -47,6 +48,8 @@ def run_cell(composed: DictConfig) -> str:
     try:
         try:
             cell = prepare(composed)
+            if not in_a_grid and (old := old_form_sentence(cell.folder.path.parent)) is not None:
+                console.print(old)
             job.run([cell], failures)
         except WorldSizeError as error:
             if not job.main:

@@ -12,7 +12,7 @@ from torch import Tensor
 from composing import Typed
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
-from otil_exp.exchange.phases import fold_phases
+from otil_exp.exchange.timetable import fold_phases
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.staged_step import stages_in_words
 from otil_exp.models.architecture import SDXL

@@ -45,11 +45,12 @@ class LocalLauncher(BasicLauncher):
         check_folder(Path(config.hydra.sweep.dir), "output_dir")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from otil_exp.cells.grid import check_grid, packed
+        from otil_exp.cells.grid import check_grid, old_runs, packed
         from otil_exp.compose_errors import check_cells
         from otil_exp.job import Job
         from otil_exp.phases import Countdown
         from otil_exp.report.table import summary
+        from otil_exp.run.scores import settled
         from otil_exp.terminal import console as as_typed
 
         setup_globals()
@@ -64,16 +65,16 @@ class LocalLauncher(BasicLauncher):
             members = check_grid([without_hydra(config) for config in configs], names_of(job_overrides))
         except ValueError as error:
             sys.exit(str(error))
-        console.print(f"{len(configs)} cells, {len(members)} distinct")
+        console.print(f"{len(configs)} cells, {len(members)} distinct", *old_runs(members), sep="\n")
         job = Job(say=console.print)
         returns: dict[int, JobReturn] = {}
         failed: list[str] = []
-        countdown = Countdown(len(members), sum(not member.cell.folder.finished for member in members))
+        countdown = Countdown(len(members), sum(not settled(member.cell) for member in members))
         for pack in packed(members, self.pack):
             console.print(countdown.begins(len(pack)))
             for member in pack:
                 console.print(member.title)
-            left = sum(not member.cell.folder.finished for member in pack)
+            left = sum(not settled(member.cell) for member in pack)
             result, failures = self._run(configs[pack[0].numbers[0]], pack, job)
             countdown.ended(left)
             for member in pack:

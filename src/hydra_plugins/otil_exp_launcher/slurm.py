@@ -41,7 +41,7 @@ class SlurmLauncher(Launcher):
         check_folder(Path(self.settings.submitit_folder.partition("%j")[0]), "hydra.launcher.submitit_folder")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from otil_exp.cells.grid import check_grid
+        from otil_exp.cells.grid import check_grid, old_runs
         from otil_exp.compose_errors import check_cells
         from otil_exp.slurm.dry_run import describe
         from otil_exp.slurm.resources import device_for, resources_of
@@ -61,7 +61,7 @@ class SlurmLauncher(Launcher):
         except ValueError as error:
             sys.exit(str(error))
         console = as_typed()
-        console.print(f"{len(job_overrides)} cells, {len(members)} distinct")
+        console.print(f"{len(job_overrides)} cells, {len(members)} distinct", *old_runs(members), sep="\n")
         if self.settings.dry_run:
             describe(members, self.settings, Path(members[0].cell.folder.path).parents[1], console)
             return []

@@ -11,6 +11,7 @@ from otil_exp.cells.prepare import prepare
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.naming import names_in_grid
+from otil_exp.run_folder.old_form import old_form_sentence
 from otil_exp.topology import resolve_device
 
 
@@ -31,6 +32,12 @@ class Member:
         """The cell as the user named it, and what came out as the same one."""
         first, *others = (f"#{number} {name}".rstrip() for number, name in zip(self.numbers, self.names, strict=True))
         return first + (f" (the same run: {'; '.join(others)})" if others else "")
+
+
+def old_runs(members: Sequence[Member]) -> list[str]:
+    """What to tell the user of finished runs whose folders are of an older form, a sentence a grid."""
+    grids = dict.fromkeys(member.cell.folder.path.parent for member in members)
+    return [sentence for grid in grids if (sentence := old_form_sentence(grid)) is not None]
 
 
 def check_grid(

@@ -17,7 +17,7 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange.forecast import FittedGain, extrapolated_change, forecast
 from otil_exp.exchange.messages import Incoming, Messages, Outgoing, Parcel
-from otil_exp.exchange.phases import KNOWN, PREDICTION, Message, Phases, Run, Swap, ages
+from otil_exp.exchange.timetable import KNOWN, PREDICTION, Message, Phases, Run, Swap, ages
 from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half

@@ -6,7 +6,7 @@ from diffusers import UNet2DConditionModel
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange.forecast import gain_for
-from otil_exp.exchange.phases import fold_phases
+from otil_exp.exchange.timetable import fold_phases
 from otil_exp.methods.fold.config import FoldConfig
 from otil_exp.methods.fold.rules import gain_of
 from otil_exp.methods.staged_rules import units_of

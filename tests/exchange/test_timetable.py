@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from otil_exp.exchange.phases import PREDICTION, Message, Phases, Run, Swap, ages, fold_phases, lockstep_phases
+from otil_exp.exchange.timetable import PREDICTION, Message, Phases, Run, Swap, ages, fold_phases, lockstep_phases
 from otil_exp.schedule import schedule
 
 CHAIN = {2: [(0, 1), (1, 2)], 3: [(0, 1), (1, 2), (2, 3)], 4: [(0, 1), (1, 2), (2, 3), (3, 4)]}
