@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from otil_exp.launch import RankFailure, launch
-from otil_exp.launch.step import Step
+from otil_exp.launch.step import SlurmStep
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.scores import Share, score_run, settled
@@ -35,7 +35,7 @@ class Job:
     main: bool = True
     """This process is the one that writes: not so in ranks but the first."""
 
-    step: Step | None = None
+    step: SlurmStep | None = None
     """The ranks become a step of the Slurm allocation that this process is in."""
 
     references: References = field(default_factory=References)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otil_exp.launch.step import Step, _failures
+from otil_exp.launch.step import SlurmStep, _failures
 
 KILLED = """srun: error: n1: task 2: Killed
 srun: launch/slurm: _step_signal: Terminating StepId=4.0
@@ -32,6 +32,6 @@ srun: error: gpu07: tasks 0,2-3: Segmentation fault (core dumped)
 def test_tasks_are_found_in_the_order_in_which_they_ended(
     said: str, codes: list[tuple[int, int]], tmp_path: Path
 ) -> None:
-    step = Step(nodes=2, tasks_per_node=2, cpus_per_task=None, folder=tmp_path)
+    step = SlurmStep(nodes=2, tasks_per_node=2, cpus_per_task=None, folder=tmp_path)
     assert [(rank, failure.exitcode) for rank, failure in _failures(said, step)] == codes
     assert [failure.local_rank for _, failure in _failures(said, step)] == [rank % 2 for rank, _ in codes]

@@ -12,7 +12,7 @@ from torch import Tensor
 from composing import Typed
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
-from otil_exp.exchange.timetable import fold_phases
+from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.staged_step import stages_in_words
 from otil_exp.models.architecture import SDXL
@@ -117,9 +117,9 @@ def test_the_record_says_where_it_is_cut(typed: Typed) -> None:
 def test_the_record_has_shares_and_ages_in_words() -> None:
     units = tape(SDXL.unet, 128, 128)
     segments = fold(units, named_cuts(units, ["down1.down/up0.attn1.4"]))
-    said = stages_in_words(units, segments, lambda steps: fold_phases(steps, 2))
+    said = stages_in_words(units, segments, lambda steps: fold_timetable(steps, 2))
     assert said == "2 stages of 49.7, 50.3 % of the FLOPs, cut after down1.down, up0.attn1.4; up to 1 step old"
-    said = stages_in_words(units, segments, lambda steps: fold_phases(steps, 2, every=2))
+    said = stages_in_words(units, segments, lambda steps: fold_timetable(steps, 2, every=2))
     assert said.endswith("up to 3 steps old")
 
 

@@ -1,7 +1,7 @@
 """Who computes what in which step, and what travels when, for a UNet cut into stages: known before a picture begins.
 
 Pure data: for each step and each stage (a rank of one half of the batch) a list of operations, done in order. A
-latent's number is its step's. `fold_phases` are ours, `lockstep_phases` AsyncDiff's.
+latent's number is its step's. `fold_timetable` is ours, `lockstep_timetable` AsyncDiff's.
 
 fold, two stages: A runs its way down on latent t, gives what it has there, takes what the inner part made of latent
 t - 1, and runs its way up; B computes on latent t meanwhile. What is mixed in is one step old.
@@ -36,7 +36,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Run:
+class Compute:
     """A segment is computed."""
 
     segment: int
@@ -59,15 +59,15 @@ class Swap:
     takes: tuple[Message, ...] = ()
 
 
-Operation = Run | Swap
-Phases = tuple[tuple[tuple[Operation, ...], ...], ...]
+Operation = Compute | Swap
+Timetable = tuple[tuple[tuple[Operation, ...], ...], ...]
 """By step, then by stage: what it does, in order."""
 
 KNOWN = 3
 """States that are kept for forecasts: a parabola needs three."""
 
 
-def fold_phases(steps: Sequence[Step], stages: int, every: int = 1) -> Phases:
+def fold_timetable(steps: Sequence[Step], stages: int, every: int = 1) -> Timetable:
     """Shifted phases of nested stages; segments 0 .. 2 stages - 2, of which stage s has s and its mirror image.
 
     Synchronous steps relay: down through all stages and up again. After them the inner part gets every every-th latent
@@ -163,12 +163,12 @@ class _Fold:
     def _run(self, segment: int, now: int, state: tuple[int, ...] = ()) -> None:
         stage = min(segment, 2 * self.stages - 2 - segment)
         came = (now,) if segment and not state else state
-        self.done[stage].append(Run(segment, now, now, came))
+        self.done[stage].append(Compute(segment, now, now, came))
 
 
-def lockstep_phases(
+def lockstep_timetable(
     steps: Sequence[Step], components: int, links: Sequence[tuple[int, int]], stride: int = 1
-) -> Phases:
+) -> Timetable:
     """AsyncDiff: all components compute at once on what was swapped after the round before.
 
     Segments 0 .. components: the outer component's way down, the others in order, the outer component's way up; segment
@@ -253,7 +253,7 @@ class _Lockstep:
         self.newest = now
 
     def _run(self, stage: int, segment: int, latent: int, told: int, state: int) -> None:
-        self.done[stage].append(Run(segment, latent, told, (state,) if segment else ()))
+        self.done[stage].append(Compute(segment, latent, told, (state,) if segment else ()))
 
     def _swap(self, messages: tuple[Message, ...]) -> None:
         """Everyone gives and takes what is theirs, at once."""
@@ -264,13 +264,13 @@ class _Lockstep:
                 done.append(Swap(gives, takes))
 
 
-def ages(phases: Phases) -> tuple[int, ...]:
+def ages(timetable: Timetable) -> tuple[int, ...]:
     """How many steps old the oldest latent is that a step's prediction rests on, by step. Follows the data."""
-    last = max(one.segment for step in phases for done in step for one in done if isinstance(one, Run))
+    last = max(one.segment for step in timetable for done in step for one in done if isinstance(one, Compute))
     oldest: dict[tuple[int, int], int] = {}
     predicted: dict[int, int] = {}
     for step in phases:
-        runs = sorted((one for done in step for one in done if isinstance(one, Run)), key=lambda run: run.segment)
+        runs = sorted((one for done in step for one in done if isinstance(one, Compute)), key=lambda run: run.segment)
         for run in runs:
             below = oldest[run.segment - 1, run.state[-1]] if run.state else run.latent
             oldest[run.segment, run.latent] = min(run.latent, below)

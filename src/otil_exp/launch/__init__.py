@@ -16,7 +16,7 @@ from otil_exp.launch.environment import place_of
 from otil_exp.launch.failure import RankFailure
 
 if TYPE_CHECKING:  # imports torch
-    from otil_exp.launch.step import Step
+    from otil_exp.launch.step import SlurmStep
 
 __all__ = ["RankFailure", "launch"]
 
@@ -29,7 +29,7 @@ def launch(
     *args: object,
     log_dir: Path | None = None,
     threads: int | None = None,
-    step: Step | None = None,
+    step: SlurmStep | None = None,
 ) -> T | None:
     """Call `function(*args)` once on every rank; return what rank 0 returned (None on the other ranks).
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from otil_exp.launch.failure import RankFailure
-from otil_exp.launch.rank import JOB, RESULT, Job
+from otil_exp.launch.rank import DUTY, RESULT, Duty
 
 # Imports from where the parent imports, as multiprocessing's spawn does, but without running the parent's main script.
 _START_RANK = "import sys; sys.path[:] = sys.argv[2:]; from pathlib import Path; " + (
@@ -32,7 +32,7 @@ def hand_over(
 
     Raises ValueError for a function of a notebook or an interactive session.
     """
-    job = Job(
+    duty = Duty(
         call=pickle.dumps((_importable(function), args)),
         parent=parent,
         argv=sys.argv,
@@ -40,7 +40,7 @@ def hand_over(
         log_level=logging.getLogger().level,
         threads=threads,
     )
-    (folder / JOB).write_bytes(pickle.dumps(job))
+    (folder / DUTY).write_bytes(pickle.dumps(duty))
     return [sys.executable, "-c", _START_RANK, str(folder), *sys.path]
 
 

@@ -20,7 +20,7 @@ from otil_exp.rank_log import RankLog, log_to, open_log
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Duty:
     """What the parent hands to its ranks."""
 
     call: bytes
@@ -42,29 +42,29 @@ class Job:
     """CPU threads a rank; None leaves it to the scheduler's word."""
 
 
-JOB, RESULT = "job.pickle", "result.pickle"
+DUTY, RESULT = "duty.pickle", "result.pickle"
 """Files of the folder between the ranks and who starts them."""
 
 
 def main(folder: Path) -> None:
-    """Run this rank of the job in folder/job.pickle; rank 0 leaves its result in folder/result.pickle."""
-    job: Job = pickle.loads((folder / JOB).read_bytes())
-    threads = job.threads
+    """Run this rank of the job in folder/duty.pickle; rank 0 leaves its result in folder/result.pickle."""
+    duty: Duty = pickle.loads((folder / DUTY).read_bytes())
+    threads = duty.threads
     if "RANK" not in os.environ:  # a task of srun
         place = place_of_task(os.environ)
         os.environ.update(place.variables() | {"TORCHELASTIC_ERROR_FILE": str(error_file(folder, place.rank))})
         threads = threads_per_rank(threads or place.cpus, place.local_world_size)
     rank = int(os.environ["RANK"])
-    if job.parent is not None:
-        die_with_parent(job.parent)
+    if duty.parent is not None:
+        die_with_parent(duty.parent)
     leave_when_told()
-    sys.argv = job.argv
+    sys.argv = duty.argv
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
     # Threads that spin while they wait take the core from the one they wait for, where other processes run too.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    log = _prepare_output(job, rank)
+    log = _prepare_output(duty, rank)
     try:
-        result = _call(job)
+        result = _call(duty)
         if rank == 0:
             (folder / RESULT).write_bytes(result)
     except KeyboardInterrupt:  # forwarded by the parent, which says so itself
@@ -85,10 +85,10 @@ def error_file(folder: Path, rank: int) -> Path:
     return folder / f"error{rank}.json"
 
 
-def _prepare_output(job: Job, rank: int) -> RankLog | None:
+def _prepare_output(duty: Duty, rank: int) -> RankLog | None:
     """Set up stdout, stderr and logging; returns the rank's log, if it has one."""
-    log = open_log(job.log_dir, rank) if job.log_dir is not None else None
-    logging.getLogger().setLevel(job.log_level)
+    log = open_log(duty.log_dir, rank) if duty.log_dir is not None else None
+    logging.getLogger().setLevel(duty.log_level)
     if log is not None:
         # A hung rank ends by SIGTERM; its log then says where it stood.
         faulthandler.register(signal.SIGTERM, file=log.stream, all_threads=False, chain=True)
@@ -97,12 +97,12 @@ def _prepare_output(job: Job, rank: int) -> RankLog | None:
         else:
             log.redirect_output()
     # The log has everything; what libraries say of themselves (INFO) would break up the user's progress bar.
-    quiet = rank == 0 and log is not None and job.log_level >= logging.INFO
+    quiet = rank == 0 and log is not None and duty.log_level >= logging.INFO
     log_to(sys.stderr, rank, logging.WARNING if quiet else logging.NOTSET)
     return log
 
 
-def _call(job: Job) -> bytes:
+def _call(duty: Duty) -> bytes:
     """Call the function; returns its pickled result, and leaves an exception where elastic looks for it."""
     # Late: these import torch, which must find OMP_NUM_THREADS.
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -111,7 +111,7 @@ def _call(job: Job) -> bytes:
 
     def call() -> bytes:
         with explained_timeouts():
-            function, args = pickle.loads(job.call)
+            function, args = pickle.loads(duty.call)
             return pickle.dumps(function(*args))
 
     return record(call, WholeFileErrorHandler())() or pickle.dumps(None)  # None: sys.exit(0)

@@ -25,7 +25,7 @@ END_S = 15.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SlurmStep:
     """How the ranks lie in the allocation."""
 
     nodes: int
@@ -43,7 +43,7 @@ def start_step(
     *args: object,
     log_dir: Path | None,
     threads: int | None,
-    step: Step,
+    step: SlurmStep,
 ) -> T:
     """Call `function(*args)` on `world_size` tasks of this allocation; return what rank 0 returned.
 
@@ -79,7 +79,7 @@ def start_step(
     return result
 
 
-def _srun(step: Step, world_size: int) -> list[str]:
+def _srun(step: SlurmStep, world_size: int) -> list[str]:
     command = [
         "srun",
         f"--nodes={step.nodes}",
@@ -118,7 +118,7 @@ _ENDED = re.compile(
 """How srun reports the end of tasks, first the one that ended first."""
 
 
-def _failures(said: str, step: Step) -> Iterator[tuple[int, ProcessFailure]]:
+def _failures(said: str, step: SlurmStep) -> Iterator[tuple[int, ProcessFailure]]:
     """Every task that did not end well, with the exception it left behind."""
     for match in _ENDED.finditer(said):
         code = int(match["code"]) if match["code"] else -_signal_number(match["signal"])

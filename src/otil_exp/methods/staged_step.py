@@ -17,7 +17,7 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange.forecast import FittedGain, extrapolated_change, forecast
 from otil_exp.exchange.messages import Incoming, Messages, Outgoing, Parcel
-from otil_exp.exchange.timetable import KNOWN, PREDICTION, Message, Phases, Run, Swap, ages
+from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swap, Timetable, ages
 from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
@@ -33,7 +33,7 @@ from otil_exp.stages.tape import Unit
 from otil_exp.stages.wiring import Segment, Wire, known_states, wires
 from otil_exp.topology import RankContext
 
-LayOut = Callable[[Sequence[Step]], Phases]
+LayOut = Callable[[Sequence[Step]], Timetable]
 """From the steps of a picture to who does what in them."""
 
 EXAMPLE_STEPS = 24
@@ -123,7 +123,7 @@ class StagesOnRank(OnRank):
         """Stage 0: the prediction. Others: zeros, as nothing is made of their latents."""
         own = self._half(inputs, step.counter)
         for operation in self._phases[step.index][self.stage]:
-            if isinstance(operation, Run):
+            if isinstance(operation, Compute):
                 self._run(operation, own, step)
             else:
                 self._swap(operation)
@@ -215,7 +215,7 @@ class StagesOnRank(OnRank):
         if self._fitted is not None:
             self._fitted.forget()
 
-    def _run(self, run: Run, own: StepInputs, step: Step) -> None:
+    def _run(self, run: Compute, own: StepInputs, step: Step) -> None:
         call = self._calls[run.segment]
         state = (own.sample,) if run.segment == 0 else self._state(run)
         start = self._segments[run.segment].start
@@ -258,7 +258,7 @@ class StagesOnRank(OnRank):
         state = self._left[wire.source] if wire.state else ()
         return (*state, *(self._skips[unit] for unit in wire.skips))
 
-    def _state(self, run: Run) -> tuple[Tensor, ...]:
+    def _state(self, run: Compute) -> tuple[Tensor, ...]:
         """The state at which a segment begins: what arrived, or on the way up its forecast."""
         known = self._arrived[run.segment - 1, run.segment]
         tensors = len(self._state_shapes(run.segment, 1))

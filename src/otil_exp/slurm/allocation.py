@@ -81,9 +81,9 @@ class Allocation:
     def _job(self) -> Job:
         # Late: who submits does not wait for diffusers.
         from otil_exp.job import Job
-        from otil_exp.launch.step import Step
+        from otil_exp.launch.step import SlurmStep
 
-        step = Step(
+        step = SlurmStep(
             nodes=self.resources.nodes,
             tasks_per_node=self.resources.tasks_per_node,
             cpus_per_task=self.resources.cpus_per_task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diffusers import UNet2DConditionModel
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.exchange.timetable import lockstep_phases
+from otil_exp.exchange.timetable import lockstep_timetable
 from otil_exp.methods.asyncdiff.config import AsyncDiffConfig
 from otil_exp.methods.asyncdiff.rules import components
 from otil_exp.methods.staged_rules import units_of
@@ -31,5 +31,5 @@ def build(
         config.engine.name,
         units=units,
         segments=segments,
-        lay_out=lambda steps: lockstep_phases(steps, number, links, preset.stride),
+        lay_out=lambda steps: lockstep_timetable(steps, number, links, preset.stride),
     )

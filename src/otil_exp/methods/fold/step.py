@@ -6,7 +6,7 @@ from diffusers import UNet2DConditionModel
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange.forecast import gain_for
-from otil_exp.exchange.timetable import fold_phases
+from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.fold.config import FoldConfig
 from otil_exp.methods.fold.rules import gain_of
 from otil_exp.methods.staged_rules import units_of
@@ -29,7 +29,7 @@ def build(
         config.engine.name,
         units=units,
         segments=fold(units, named_cuts(units, preset.cut)),
-        lay_out=lambda steps: fold_phases(steps, ranks.topology.slices, preset.every),
+        lay_out=lambda steps: fold_timetable(steps, ranks.topology.slices, preset.every),
         order=preset.order,
         gain=gain_for if isinstance(gain, str) else lambda age: gain,
         fitted_at=preset.every if gain == "fit" else None,
