@@ -269,11 +269,11 @@ def ages(timetable: Timetable) -> tuple[int, ...]:
     last = max(one.segment for step in timetable for done in step for one in done if isinstance(one, Compute))
     oldest: dict[tuple[int, int], int] = {}
     predicted: dict[int, int] = {}
-    for step in phases:
+    for step in timetable:
         runs = sorted((one for done in step for one in done if isinstance(one, Compute)), key=lambda run: run.segment)
         for run in runs:
             below = oldest[run.segment - 1, run.state[-1]] if run.state else run.latent
             oldest[run.segment, run.latent] = min(run.latent, below)
             if run.segment == last:
                 predicted[run.told] = oldest[run.segment, run.latent]
-    return tuple(now - predicted[now] for now in range(len(phases)))
+    return tuple(now - predicted[now] for now in range(len(timetable)))
