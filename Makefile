@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test test-core check clean
 
 demo: .venv/installed  ## four methods over the shipped prompts, 4 ranks on the CPU, a table and the pictures
 	$(BIN)/otil-exp -m experiment=demo preset=reference,distrifusion,otil,balanced
 
 test: .venv/installed  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=25
+
+test-core: .venv/installed  ## the part that starts no process: two minutes
+	$(BIN)/python -m pytest --core
 
 check: .venv/installed  ## what a commit must pass besides the tests
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from composing import Compose, Typed
+from core import is_core, refuse_processes
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.schema import register_schema
@@ -40,3 +41,16 @@ def typed(composed: Compose) -> Typed:
         return config
 
     return typed_with
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--core", action="store_true", help="only tests that start no process (tests/core.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--core"):
+        return
+    left_out = [item for item in items if not is_core(item)]
+    items[:] = [item for item in items if is_core(item)]
+    config.hook.pytest_deselected(items=left_out)
+    refuse_processes()
