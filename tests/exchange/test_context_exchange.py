@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
+from otil_exp.choices import Halos, Overlap, ScoreOn
 from otil_exp.exchange import BlockGrid, Codec, ContextExchange, Selection
 from ranks import run_ranks
 
@@ -79,7 +80,7 @@ def known(layers, rank):
     return tokens[..., 0].round().int().tolist(), halos[:, 0].round().int().tolist()
 
 
-def chosen_blocks(rank, halos="chosen"):
+def chosen_blocks(rank, halos=Halos.chosen):
     """Two silent steps: block 2 (top edge) and 9 (inner) of slice 0, 15 (bottom edge) and 6 of slice 1."""
     layers = Layers(rank)
     ex, seen = exchange(rank, layers, k=2, selection={"halos": halos}), []
@@ -106,7 +107,7 @@ def test_the_blocks_that_moved_arrive_in_all_layers_and_the_rest_stays():
 
 
 def test_halo_rows_of_all_blocks_can_be_sent_every_time():
-    for slice_index, result in zip((1, 0), run_ranks(SLICES, chosen_blocks, "all"), strict=True):
+    for slice_index, result in zip((1, 0), run_ranks(SLICES, chosen_blocks, Halos.all), strict=True):
         blocks = ({2, 9}, {15, 6})[slice_index]
         assert result == [(token_map(blocks, step), [[step] * 8] * 2) for step in (0, 1, 2)]
 
@@ -130,8 +131,8 @@ def ages(rank, overlap, kinds, every=1):
 @pytest.mark.parametrize(
     ("overlap", "expected"),
     [
-        ("none", [(1, 0), (2, 1), (3, 2), (5, 4), (6, 5)]),
-        ("step", [(1, 0), (2, 0), (3, 1), (5, 4), (6, 4)]),  # never older again after the synchronous step 4
+        (Overlap.none, [(1, 0), (2, 1), (3, 2), (5, 4), (6, 5)]),
+        (Overlap.step, [(1, 0), (2, 0), (3, 1), (5, 4), (6, 4)]),  # never older again after the synchronous step 4
     ],
 )
 def test_what_was_sent_is_used_in_the_next_step_or_one_later(overlap, expected):
@@ -142,7 +143,7 @@ def test_what_was_sent_is_used_in_the_next_step_or_one_later(overlap, expected):
 def test_blocks_can_be_sent_every_so_many_steps():
     kinds = (True, *[False] * 7)  # sent after steps 3 and 6
     expected = [(1, 0), (2, 0), (3, 0), (4, 3), (5, 3), (6, 3), (7, 6)]
-    assert run_ranks(SLICES, ages, "none", kinds, 3) == [expected] * SLICES
+    assert run_ranks(SLICES, ages, Overlap.none, kinds, 3) == [expected] * SLICES
 
 
 def coded(rank, quantizer, residual):
@@ -184,22 +185,6 @@ def watched(rank, score_on):
     return layers.keys_values.buffers[1 - rank].view(64, 4).ne(first).any(dim=1).nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("score_on", ["first_attention", "middle_attention", "last_attention"])
+@pytest.mark.parametrize("score_on", [where for where in ScoreOn if where is not ScoreOn.latent])
 def test_blocks_can_be_chosen_by_a_layer(score_on):
     assert run_ranks(SLICES, watched, score_on) == [[34, 35, 42, 43]] * SLICES
-
-
-def refused(rank):
-    layers, messages = Layers(rank), []
-    for settings in ({"overlap": "two"}, {"selection": {"score_on": "sky"}}, {"selection": {"halos": "some"}}):
-        with pytest.raises(ValueError) as error:
-            exchange(rank, layers, k=2, **settings)
-        messages.append(str(error.value))
-    return messages
-
-
-def test_settings_that_do_not_exist_are_named():
-    [[overlap, score_on, halos]] = run_ranks(1, refused)
-    assert halos == "halos=some: use one of chosen, all"
-    assert overlap == "overlap=two: use one of none, step"
-    assert score_on.startswith("score_on=sky: use one of latent, first_attention")

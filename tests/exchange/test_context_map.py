@@ -101,4 +101,4 @@ def test_a_budget_that_leaves_one_kind_none_is_refused():
 
 def test_a_block_that_cuts_through_cells_is_refused():
     with pytest.raises(ValueError, match="block_size=1, 2 or a multiple of 4"):
-        check_blocks(BlockGrid(rows=24, width=24, block_size=6))
+        check_blocks(BlockGrid(rows=24, width=24, block_size=6), lowest=4)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from emulated_graph import emulated_graphs
+from otil_exp.choices import Against
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
 from otil_exp.traffic import TrafficCounter
 from ranks import run_ranks
@@ -47,7 +48,11 @@ def both(rank, slices, options):
 @pytest.mark.ranks
 @pytest.mark.parametrize("slices", [2, 3])
 @pytest.mark.parametrize(
-    "options", [{}, {"against": "last_sent"}, {"polling": False}, {"score": "l2"}, {"score": "round_robin"}], ids=str
+    "options",
+    [{}, {"against": Against.last_sent}, {"polling": False}, {"score": "l2"}, {"score": "round_robin"}],
+    ids=str,
+)
+    ids=str,
 )
 def test_a_replayed_exchange_is_the_called_one_with_its_traffic(slices, options):
     for (called, sent), (replayed, counted) in run_ranks(slices, both, slices, options):

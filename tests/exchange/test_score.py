@@ -46,29 +46,29 @@ def test_the_score_stays_within_zero_and_two():
 
 
 def test_scores_go_by_the_name_a_user_types():
-    assert SCORES["cosine"]() is cosine_dissimilarity
+    assert SCORES["cosine"].make() is cosine_dissimilarity
 
 
 def test_l2_is_the_distance_as_a_share_of_the_largest():
-    scores = SCORES["l2"]()(blocks((3, 4), (0, 0), (1, 1)), blocks((0, 0), (0, 10), (1, 1)))
+    scores = SCORES["l2"].make()(blocks((3, 4), (0, 0), (1, 1)), blocks((0, 0), (0, 10), (1, 1)))
     torch.testing.assert_close(scores, torch.tensor([0.5, 1.0, 0.0]))
 
 
 def test_l2_of_what_did_not_move_or_is_not_finite_is_a_number():
     still = blocks((1, 2), (3, 4))
-    assert SCORES["l2"]()(still, still).tolist() == [0, 0]
-    assert SCORES["l2"]()(blocks((math.nan, 0), (math.inf, 0)), still).tolist() == [0, 1]
+    assert SCORES["l2"].make()(still, still).tolist() == [0, 0]
+    assert SCORES["l2"].make()(blocks((math.nan, 0), (math.inf, 0)), still).tolist() == [0, 1]
 
 
 def test_round_robin_takes_blocks_in_turn():
     now = torch.zeros(5, 1, 1, 1)
-    rounds, score = Polling(5), SCORES["round_robin"]()
+    rounds, score = Polling(5), SCORES["round_robin"].make()
     assert [set(rounds.choose(score(now, now), 2).tolist()) for _ in range(3)] == [{0, 1}, {2, 3}, {4, 0}]
 
 
 def test_chance_differs_from_step_to_step_and_not_from_picture_to_picture():
     now = torch.zeros(8, 1, 1, 1)
-    pictures = [[score(now, now) for _ in range(2)] for score in (SCORES["random"](), SCORES["random"]())]
+    pictures = [[score(now, now) for _ in range(2)] for score in (SCORES["random"].make(), SCORES["random"].make())]
     assert torch.equal(pictures[0][0], pictures[1][0])
     assert not torch.equal(pictures[0][0], pictures[0][1])
     assert all(((scores >= 0) & (scores < 10)).all() for scores in pictures[0])
