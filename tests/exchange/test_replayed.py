@@ -52,8 +52,6 @@ def both(rank, slices, options):
     [{}, {"against": Against.last_sent}, {"polling": False}, {"score": "l2"}, {"score": "round_robin"}],
     ids=str,
 )
-    ids=str,
-)
 def test_a_replayed_exchange_is_the_called_one_with_its_traffic(slices, options):
     for (called, sent), (replayed, counted) in run_ranks(slices, both, slices, options):
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(replayed, called, strict=True))
