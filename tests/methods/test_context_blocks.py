@@ -43,7 +43,8 @@ def test_all_blocks_are_distrifusion_bit_for_bit(typed: Typed) -> None:
 def test_a_step_sends_the_share_of_context_that_k_is_of_all_blocks(typed: Typed) -> None:
     """Against distrifusion's own count: 4 slices of 4 x 16 blocks; what is not context is counted apart.
 
-    Not context: the noise prediction (2 x 4 x 8 x 32 float32 to 3 peers), k positions of 8 bytes to 3 peers.
+    Not context: the noise prediction (2 x 4 x 8 x 32 float32 to 3 peers), k positions of 8 bytes to 3 peers. After the
+    last step nobody would read context, and only the prediction is sent.
     """
     late, *chosen = run_pipelines(
         [typed("preset=distrifusion", "preset.sync_mode=separate_gn", "topology=4gpu_nosplit", *STEPS)]
@@ -54,7 +55,8 @@ def test_a_step_sends_the_share_of_context_that_k_is_of_all_blocks(typed: Typed)
     whole = late[0].steps[3].traffic.bytes_sent - prediction
     for k, results in zip((4, 16, 64), chosen, strict=True):
         expected = Traffic(collectives=2, bytes_sent=whole * k // 64 + 3 * 8 * k + prediction)
-        assert [trace.traffic for trace in results[0].steps[2:]] == [expected] * 4
+        last = Traffic(collectives=1, bytes_sent=prediction)
+        assert [trace.traffic for trace in results[0].steps[2:]] == [expected] * 3 + [last]
 
 
 @pytest.mark.ranks
