@@ -36,7 +36,7 @@ def test_hours_are_those_of_earlier_runs_of_the_same_kind(
             engine="eager",
             device="cpu",
             topology={"world_size": 2, "split_batch": False},
-            prompts=[{}, {}],
+            prompts=[{"index": index, "text": "a", "seed": index} for index in range(2)],
             started="2026-01-01T00:00:00+00:00",
             ended=f"2026-01-01T{ended}+00:00",
             resumed=["2026-01-01T08:00:00+00:00"] if name == "interrupted" else [],
