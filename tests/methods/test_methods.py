@@ -16,6 +16,9 @@ VASE = "a large white vase in the middle of a seamless pale grey background"
 SHORT = ("num_inference_steps=6", "warmup_steps=1")
 PATCH = ("full_sync", "distrifusion", "guide", "otil", "balanced")
 
+ROUNDING = 3e-4
+"""What sums in another order come to over six steps: below 1e-4 on an AMD EPYC, 1.75e-4 on an Intel Xeon, in latents of 4."""
+
 
 @functools.cache
 def plain_diffusers(scheduler: str) -> torch.Tensor:
@@ -87,7 +90,7 @@ def test_three_slices_equal_one_process(typed: Typed, topology: str) -> None:
     size = ("height=192", "width=128")
     [[reference]] = run_pipelines([typed("preset=reference", *size, *SHORT)], VASE)
     [results] = run_pipelines([typed("preset=full_sync", f"topology={topology}", *size, *SHORT)], VASE)
-    assert furthest(results, reference.latents) <= 1e-4
+    assert furthest(results, reference.latents) <= ROUNDING
 
 
 @pytest.mark.ranks
@@ -96,7 +99,7 @@ def test_one_slice_a_half_gives_the_reference_for_every_patch_preset(typed: Type
     configs = [effective(typed(f"preset={p}", "topology=2gpu_split", *SHORT)) for p in (*PATCH, "naive_patch")]
     assert all(config == configs[0] for config in configs)
     [results] = run_pipelines(configs[:1], VASE)
-    assert furthest(results, plain_diffusers("ddim")) <= 1e-5
+    assert furthest(results, plain_diffusers("ddim")) <= ROUNDING / 10
 
 
 @pytest.mark.ranks
