@@ -17,7 +17,7 @@ SHORT = ("num_inference_steps=6", "warmup_steps=1")
 PATCH = ("full_sync", "distrifusion", "guide", "otil", "balanced")
 
 ROUNDING = 3e-4
-"""What sums in another order come to over six steps: below 1e-4 on an AMD EPYC, 1.75e-4 on an Intel Xeon, in latents of 4."""
+"""What sums in another order come to over six steps: below 1e-4 on an AMD EPYC, 1.75e-4 on an Intel Xeon."""
 
 
 @functools.cache
