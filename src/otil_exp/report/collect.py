@@ -10,7 +10,7 @@ from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import names, said_by
-from otil_exp.run_folder.reference import References
+from otil_exp.run_folder.reference import References, prompt_keys
 from otil_exp.run_folder.snapshot import Snapshot, snapshots
 
 
@@ -116,28 +116,28 @@ def collect(folders: Sequence[RunFolder]) -> list[Run]:
                 metrics=folder.metrics,
                 config=config,
                 is_reference=folder.is_reference,
-                reference=None if beside is None else read(beside),
+                reference=None if beside is None else made.get(beside.path) or read(*snapshots([beside])),
             )
         return made[folder.path]
 
     return [read(folder) for folder in listed]
 
 
-def _reference(folder: Snapshot, listed: Sequence[Snapshot], references: References) -> Snapshot | None:
+def _reference(folder: Snapshot, listed: Sequence[Snapshot], references: References) -> RunFolder | None:
     """What a run's pictures were compared with; a reference that has lost a picture is still one for the others."""
     own = folder.record
     if folder.broken or folder.is_reference or not {"is_reference", "picture_key", "prompts"} <= own.keys():
         return None
     found = references.of(folder)
     if found is not None:
-        return Snapshot(found)
+        return found
     alike = [other for other in listed if other.is_reference and other.finished]
     return next((other for other in alike if _covers(other.record, own)), None)
 
 
 def _covers(reference: dict[str, Any], own: dict[str, Any]) -> bool:
     same = reference["picture_key"] == own["picture_key"]
-    return same and all(prompt in reference["prompts"] for prompt in own["prompts"])
+    return same and prompt_keys(own["prompts"]) <= prompt_keys(reference["prompts"])
 
 
 def _mean(score: float | list[float] | None) -> float | None:

@@ -53,7 +53,7 @@ class References:
         own = folder.record
         if own["is_reference"]:
             return None
-        wanted = _keys(own["prompts"])
+        wanted = prompt_keys(own["prompts"])
         beside = self._in(folder.path.parent).get(own["picture_key"], [])
         return next((reference.folder for reference in beside if reference.covers(wanted)), None)
 
@@ -69,7 +69,7 @@ class References:
                 try:
                     record = folder.record
                     if record.get("is_reference") and record.get("status") == "done":
-                        found[record["picture_key"]].append(_Reference(folder, _keys(record["prompts"])))
+                        found[record["picture_key"]].append(_Reference(folder, prompt_keys(record["prompts"])))
                 except BrokenFolderError as error:
                     log.warning("not looked at as a reference: %s", error)
             self._grids[grid] = found
@@ -81,5 +81,6 @@ def find_reference(folder: RunFolder) -> RunFolder | None:
     return References().of(folder)
 
 
-def _keys(prompts: list[dict[str, Any]]) -> frozenset[_PromptKey]:
+def prompt_keys(prompts: list[dict[str, Any]]) -> frozenset[_PromptKey]:
+    """What makes prompts of a record the same ones: index, text and seed."""
     return frozenset((prompt["index"], prompt["text"], prompt["seed"]) for prompt in prompts)
