@@ -13,6 +13,7 @@ from otil_exp.slurm.ledger import Entry, Ledger
 from otil_exp.slurm.queue import QueueError, Standing
 from otil_exp.status import cancel_main, look, status_main
 
+PROMPTS = [{"index": index, "text": "a", "seed": index} for index in range(2)]
 JOBS = {"waits": "21_0", "runs": "21_1", "gone": "21_2"}
 
 
@@ -36,7 +37,7 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 for name, job in JOBS.items()
             }
         )
-    begun = {"method": "otil", "topology": {"name": "1gpu"}, "prompts": [{}, {}], "started": then}
+    begun = {"method": "otil", "topology": {"name": "1gpu"}, "prompts": PROMPTS, "started": then}
     record(folder, "runs", begun, status="running")
     record(folder, "done", begun, status="done", ended="2026-01-01T01:02:03+00:00")
     record(folder, "failed", begun, status="failed", failed_rank=2, error="ValueError: no [/INST]", ended=then)

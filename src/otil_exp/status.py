@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.lock import is_held
 from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.slurm.ledger import Entry, Ledger
 from otil_exp.slurm.queue import QueueError, Standing, cancel
+from otil_exp.terminal import console as as_typed
 
 EXAMPLES = """examples:
   {command} demo                    the grid in outputs/demo
@@ -63,19 +63,19 @@ class Queue:
 
 def status_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-exp-status`; returns the exit code."""
-    console = Console(soft_wrap=True)
+    console = as_typed()
     folder = _grid_folder("otil-exp-status", "How a grid stands: from its run folders and the queue.", argv)
     try:
         cells, queue = look(folder)
     except (ValueError, FileNotFoundError) as error:
-        console.print(str(error), markup=False, highlight=False)
+        console.print(str(error))
         return 1
     if queue.silent:
-        console.print(f"the queue is unknown: {queue.silent}", markup=False, highlight=False)
+        console.print(f"the queue is unknown: {queue.silent}")
     console.print(_table(cells), soft_wrap=False)
     for cell in cells:
         if cell.why:
-            console.print(f"{cell.title}: {cell.why}", markup=False, highlight=False)
+            console.print(f"{cell.title}: {cell.why}")
     counts = Counter(cell.state for cell in cells)
     console.print(f"{len(cells)} cells: " + ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state]))
     return 0
@@ -83,7 +83,7 @@ def status_main(argv: Sequence[str] | None = None) -> int:
 
 def cancel_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-exp-cancel`; returns the exit code."""
-    console = Console(soft_wrap=True)
+    console = as_typed()
     folder = _grid_folder("otil-exp-cancel", "Cancel the Slurm jobs of a grid; what is finished stays.", argv)
     try:
         _check(folder)
@@ -93,12 +93,12 @@ def cancel_main(argv: Sequence[str] | None = None) -> int:
                 found = ledger.in_queue(ledger.entries)
                 cancel(entry.job for entry, _ in found.values())
     except (QueueError, ValueError, FileNotFoundError) as error:
-        console.print(f"nothing was cancelled: {error}", markup=False, highlight=False)
+        console.print(f"nothing was cancelled: {error}")
         return 1
     for entry, standing in found.values():
-        console.print(f"{entry.title}: cancelled job {entry.job} ({standing.state})", markup=False, highlight=False)
+        console.print(f"{entry.title}: cancelled job {entry.job} ({standing.state})")
     if not found:
-        console.print(f"no job of {folder} is in the queue", markup=False, highlight=False)
+        console.print(f"no job of {folder} is in the queue")
     return 0
 
 
@@ -174,7 +174,7 @@ def _table(cells: Sequence[CellStatus]) -> Table:
     for header in ("cell", "state", "for", "pictures", "job"):
         table.add_column(header, overflow="fold")
     for cell in cells:
-        table.add_row(*(escape(word) for word in (cell.title, cell.state, _for(cell), cell.pictures, cell.job)))
+        table.add_row(*(Text(word) for word in (cell.title, cell.state, _for(cell), cell.pictures, cell.job)))
     return table
 
 
