@@ -22,7 +22,7 @@ class GroupNormKind(StrEnum):
 
 class DeviceKind(StrEnum):
     auto = "auto"
-    """cuda where there is a GPU for every rank, else cpu."""
+    """cuda where there is a GPU, else cpu; too few GPUs for the ranks are refused, with what to type."""
     cuda = "cuda"
     """One GPU a rank, NCCL."""
     shared_gpu = "shared_gpu"
