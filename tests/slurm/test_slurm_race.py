@@ -11,10 +11,10 @@ import pytest
 
 from slurm.cluster import Cluster, ended, jobs_of, runs_of
 
-CELLS = int(os.environ.get("RACE_CELLS", 40))
+CELLS = int(os.environ.get("RACE_CELLS", 20))
 """Of the grid; RACE_CELLS=300 makes a grid of ten jobs of thirty, which takes two cores a quarter of an hour."""
 
-PACK = max(1, CELLS // 10)
+PACK = min(30, CELLS // 4)
 PATIENCE_S = 1500.0
 """Bound on the race: many times what it takes on two quiet cores."""
 
