@@ -10,7 +10,7 @@ demo: .venv/installed  ## four methods over the shipped prompts, 4 ranks on the 
 test: .venv/installed  ## all tests
 	$(BIN)/python -m pytest --durations=25
 
-test-core: .venv/installed  ## the part that starts no process: two minutes
+test-core: .venv/installed  ## the part that starts no process: minutes
 	$(BIN)/python -m pytest --core
 
 check: .venv/installed  ## what a commit must pass besides the tests

@@ -1,4 +1,4 @@
-"""The two-minute part of the tests: `pytest --core`, or `make test-core`. No test of it starts a process."""
+"""The quick part of the tests: `pytest --core`, or `make test-core`. No test of it starts a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 STARTERS = (
     *("subprocess", "multiprocessing", "playwright", "wandb"),
-    *("otil_exp.launch", "otil_exp.job", "otil_exp.selftest", "otil_exp.evaluate"),
+    *("otil_exp.launch", "otil_exp.job", "otil_exp.selftest", "otil_exp.evaluate", "otil_exp.slurm"),
+    *("otil_exp.run.execution", "tiny_sd"),
     *("ranks", "pipelines", "trajectories", "benchmark_jobs", "cluster", "small_run"),
 )
 """Modules, of Python, of the tests and of ours, whose users start processes, or take seconds to be imported."""
