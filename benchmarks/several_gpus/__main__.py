@@ -35,6 +35,8 @@ from otil_exp.launch.lifetime import die_with_parent
 
 def main() -> int:
     arguments = _arguments()
+    if not arguments.only:
+        signal.signal(signal.SIGTERM, _told_to_end)  # before _visible, whose import of torch takes seconds
     plan = Plan(Path(arguments.out).absolute(), arguments.device, arguments.model, arguments.gpus or _visible())
     if arguments.only:  # in the process of one part
         die_with_parent(os.getppid())
@@ -43,7 +45,6 @@ def main() -> int:
     chosen = arguments.parts.split(",") if arguments.parts else list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         sys.exit(f"no part is called {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
-    signal.signal(signal.SIGTERM, _told_to_end)
     plan.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * arguments.minutes
     from benchmarks.several_gpus.cells import keep_timed
