@@ -19,7 +19,6 @@ def rank_0(topology: Topology, device: torch.device) -> RankContext:
     return RankContext(
         topology=topology,
         rank=0,
-        local_rank=0,
         device=device,
         batch_group=dist.new_group(topology.batch_ranks(0)) if topology.slices > 1 else None,
         pair_group=dist.new_group(topology.pair_ranks(0)) if topology.split_batch else None,

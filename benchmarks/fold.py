@@ -28,7 +28,7 @@ from otil_exp.choices import Dtype, Engine, GnSync, Scheduler
 from otil_exp.config import ModelConfig
 from otil_exp.methods.staged_step import segment_engine
 from otil_exp.models.architecture import architecture_of
-from otil_exp.models.loading import load_pipeline
+from otil_exp.models.loading import Models
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
@@ -204,7 +204,7 @@ def _model(name: str) -> ModelConfig:
 def _unet(name: str, device: torch.device, dtype: torch.dtype) -> Any:
     config = _model(name)
     config.dtype = Dtype.float16 if dtype is torch.float16 else Dtype.float32
-    return load_pipeline(config, Scheduler.ddim, device).unet
+    return Models().load(config, Scheduler.ddim, device).unet
 
 
 def _sync(device: torch.device, reset: bool = False) -> None:

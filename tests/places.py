@@ -20,7 +20,6 @@ def place(rank: int, *, split_batch: bool) -> RankContext:
     return RankContext(
         topology=topology,
         rank=rank,
-        local_rank=rank,
         device=torch.device("cpu"),
         batch_group=batch[topology.batch_half(rank)] if topology.slices > 1 else None,
         pair_group=pairs[topology.slice_index(rank)] if split_batch else None,
@@ -30,7 +29,7 @@ def place(rank: int, *, split_batch: bool) -> RankContext:
 def place_without_peers(rank: int = 0, world_size: int = 1, split_batch: bool = False) -> RankContext:
     """A rank's place without any group: enough to build, not to communicate."""
     topology = Topology(world_size=world_size, split_batch=split_batch)
-    return RankContext(topology=topology, rank=rank, local_rank=rank, device=torch.device("cpu"))
+    return RankContext(topology=topology, rank=rank, device=torch.device("cpu"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from otil_exp.choices import Scheduler
 from otil_exp.config import ModelConfig
-from otil_exp.models.loading import load_pipeline
+from otil_exp.models.loading import Models
 from otil_exp.stages.cut import fold, named_cuts
 from otil_exp.stages.parts import SegmentCall
 from otil_exp.stages.tape import tape
@@ -28,7 +28,7 @@ INNER = "down1.down/up0.attn0"
 def denoised(make: Any = None, scheduler: str = "ddim") -> Tensor:
     """Final latents of seven steps. make: the UNet to use, given the pipeline; None leaves the pipeline's."""
     model = ModelConfig(name="shapes", source="package", architecture="shapes")
-    pipeline: StableDiffusionXLPipeline = load_pipeline(model, Scheduler[scheduler], torch.device("cpu"))
+    pipeline: StableDiffusionXLPipeline = Models().load(model, Scheduler[scheduler], torch.device("cpu"))
     if make is not None:
         pipeline.unet = make(pipeline)
     latents: Tensor = pipeline(

@@ -215,17 +215,6 @@ ROOM_NAMES = {path.parent.name for path in ROOMS_CONFIGS}
 UPSTREAM_WORDS = {"full_sync"}
 """Of distrifuser, too, which calls a mode of its layers so."""
 
-ASKS_STILL = {
-    "cells/grid.py",
-    "evaluate.py",
-    "report/collect.py",
-    "report/table.py",
-    "run_folder/folder.py",
-    "run_folder/reference.py",
-    "slurm/submit.py",
-}
-"""Outside methods/, who compares a method's name with "reference" instead of asking is_reference: to be emptied."""
-
 
 def outside_methods() -> list[Path]:
     return [path for path in SOURCE.rglob("*.py") if "methods" not in path.relative_to(SOURCE).parts]
@@ -247,7 +236,7 @@ def test_nobody_outside_asks_which_method_it_is() -> None:
     assert {"otil", "silent_layers"} < names
     for path in outside_methods():
         file = str(path.relative_to(SOURCE))
-        allowed = UPSTREAM_WORDS if file.startswith("upstream/") else {"reference"} if file in ASKS_STILL else set()
+        allowed = UPSTREAM_WORDS if file.startswith("upstream/") else set()
         assert compared_words(path) & names <= allowed, file
 
 

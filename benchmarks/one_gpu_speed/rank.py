@@ -19,7 +19,7 @@ from otil_exp.methods.rooms import step_of
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
-from otil_exp.models.loading import load_pipeline
+from otil_exp.models.loading import Models
 from otil_exp.rank_unet.kinds import StepKinds
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.unet import RankUNet
@@ -67,9 +67,11 @@ def _preset(case: Case) -> MethodConfig:
 def random_unet(dtype: torch.dtype, device: torch.device) -> UNet2DConditionModel:
     """SDXL's UNet with seeded random weights; on a CPU that of the shapes model."""
     if device.type == "cpu":
-        return load_pipeline(
-            ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, device
-        ).unet
+        return (
+            Models()
+            .load(ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler.ddim, device)
+            .unet
+        )
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     with device:

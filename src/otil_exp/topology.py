@@ -72,7 +72,6 @@ class RankContext:
 
     topology: Topology
     rank: int
-    local_rank: int
     device: torch.device
     batch_group: dist.ProcessGroup | None = None
     """The slices of this rank's batch half; None when there is one slice."""
@@ -95,7 +94,7 @@ class RankContext:
 
 def single_rank(device: torch.device) -> RankContext:
     """Context of a run without other ranks: no process group is made."""
-    return RankContext(topology=Topology(world_size=1, split_batch=False), rank=0, local_rank=0, device=device)
+    return RankContext(topology=Topology(world_size=1, split_batch=False), rank=0, device=device)
 
 
 def device_of(device_kind: str, local_rank: int) -> torch.device:
@@ -139,7 +138,6 @@ def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
     return RankContext(
         topology=topology,
         rank=rank,
-        local_rank=local_rank,
         device=device,
         batch_group=batch_group,
         pair_group=pair_group,

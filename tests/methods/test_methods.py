@@ -27,9 +27,9 @@ def plain_diffusers(scheduler: str) -> torch.Tensor:
 
     from otil_exp.choices import Scheduler
     from otil_exp.config import ModelConfig
-    from otil_exp.models.loading import load_pipeline
+    from otil_exp.models.loading import Models
 
-    pipeline: StableDiffusionXLPipeline = load_pipeline(
+    pipeline: StableDiffusionXLPipeline = Models().load(
         ModelConfig(name="shapes", architecture="shapes", source="package"), Scheduler[scheduler], torch.device("cpu")
     )
     return pipeline(

@@ -13,7 +13,7 @@ import tiny_sd
 from otil_exp.choices import Scheduler
 from otil_exp.config import ModelConfig
 from otil_exp.models.architecture import SDXL_PIPELINE, Architecture
-from otil_exp.models.loading import load_pipeline
+from otil_exp.models.loading import Models
 from otil_exp.models.random_weights import random_pipeline
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ def of_files(kind: str, folder: Path) -> ModelConfig:
 def test_what_the_weights_predict_survives_the_choice_of_a_scheduler(
     tmp_path: Path, scheduler: Scheduler, kind: str, prediction: str
 ) -> None:
-    config = load_pipeline(of_files(kind, tmp_path), scheduler, CPU).scheduler.config
+    config = Models().load(of_files(kind, tmp_path), scheduler, CPU).scheduler.config
     assert config.prediction_type == prediction
     assert (config.beta_start, config.beta_schedule) == (0.00085, "scaled_linear")
 
@@ -40,7 +40,7 @@ def test_a_safety_checker_is_off_and_that_is_said_once(tmp_path: Path, caplog: p
     index["safety_checker"] = ["stable_diffusion", "StableDiffusionSafetyChecker"]
     (tmp_path / "model_index.json").write_text(json.dumps(index))
     with caplog.at_level(logging.WARNING):
-        pipeline = load_pipeline(model, Scheduler.ddim, CPU)
+        pipeline = Models().load(model, Scheduler.ddim, CPU)
     assert pipeline.safety_checker is None
     assert [record.getMessage() for record in caplog.records] == [
         f"{tmp_path} comes with a safety checker, which is off: look at what is made before it is shown"
@@ -49,7 +49,7 @@ def test_a_safety_checker_is_off_and_that_is_said_once(tmp_path: Path, caplog: p
 
 def test_of_a_model_without_a_checker_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_pipeline(of_files("sd21", tmp_path), Scheduler.ddim, CPU)
+        Models().load(of_files("sd21", tmp_path), Scheduler.ddim, CPU)
     assert not caplog.records
 
 

@@ -56,7 +56,7 @@ def picture(ranks, engine, preset):
 
 def rank_0_of(world_size):
     topology = Topology(world_size=world_size, split_batch=False)
-    return RankContext(topology=topology, rank=0, local_rank=0, device=torch.device("cuda", 0))
+    return RankContext(topology=topology, rank=0, device=torch.device("cuda", 0))
 
 
 def test_a_replayed_reference_is_the_called_one():

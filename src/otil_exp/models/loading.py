@@ -35,14 +35,6 @@ _SCHEDULERS: dict[Scheduler, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def load_pipeline(model: ModelConfig, scheduler: Scheduler, device: torch.device) -> Pipeline:
-    """The single-process pipeline of a model on a device, with the scheduler asked for.
-
-    Reads files only: ranks never race for a download. Raises FileNotFoundError, with what to run, if they are missing.
-    """
-    return _scheduled(_loaded(model, device), scheduler)
-
-
 def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
     """The pipeline of a model on a device, as it was saved."""
     # SDXL's VAE is up-cast by diffusers' own pipeline, which warns of its own way of doing so with every picture.
@@ -94,7 +86,8 @@ class Models:
     def load(self, model: ModelConfig, scheduler: Scheduler, device: torch.device, *, keep: bool = False) -> Pipeline:
         """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
 
-        keep: a later run gets the same weights without loading them; the UNet is then a copy that shares them.
+        Reads files only: ranks never race for a download. keep: a later run gets the same weights without loading them;
+        the UNet is then a copy that shares them. Raises FileNotFoundError, with what to run, if files are missing.
         """
         key = f"{model} on {device}"
         pipeline = self._kept.pop(key, None) or _loaded(model, device)

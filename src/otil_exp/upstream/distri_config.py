@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import distributed as dist
-
 from otil_exp.topology import RankContext
 from otil_exp.upstream.imports import DistriConfig
 
@@ -43,11 +41,3 @@ class RankConfig(DistriConfig):
         self.n_device_per_batch = topology.slices
         self.device = ranks.device
         self.batch_group = ranks.batch_group
-        self._pair_group = ranks.pair_group
-
-    def split_group(self) -> dist.ProcessGroup | None:
-        """The ranks that hold this slice in both batch halves.
-
-        A method, because models/distri_sdxl_unet_tp.py:160 calls what utils.py:104 stores as a group.
-        """
-        return self._pair_group
