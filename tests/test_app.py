@@ -18,10 +18,15 @@ import yaml
 from PIL import Image
 
 from otil_exp.run_folder.folder import RunFolder
+from preloaded.stand_in import process_behind
 
 SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
 OTIL = (sys.executable, "-m", "otil_exp.app")
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+
+
+def environment() -> dict[str, str]:
+    """What a user's shell has: none of a rank's variables."""
+    return {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
 
 
 def otil_exp(
@@ -29,7 +34,7 @@ def otil_exp(
 ) -> subprocess.CompletedProcess[str]:
     """Run the app to its end; the two streams as text."""
     return subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT | {"COLUMNS": "200"}
+        [*command, *arguments], capture_output=True, text=True, timeout=timeout, env=environment() | {"COLUMNS": "200"}
     )
 
 
@@ -44,6 +49,7 @@ def pixels(folder: RunFolder) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Path) -> None:
     grid = (
         "-m",
@@ -132,7 +138,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(command: tuple[str, 
 
 def test_a_quoted_tilde_is_the_users_home(tmp_path: Path) -> None:
     command = [*OTIL, "-m", "preset=reference", *SMALL, "prompts.limit=1", "metrics=none", "output_dir='~/out'"]
-    home = ENVIRONMENT | {"HOME": str(tmp_path / "home")}
+    home = environment() | {"HOME": str(tmp_path / "home")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=home, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"home"}
@@ -192,7 +198,7 @@ def test_a_killed_rank_ends_the_job_and_the_rerun_makes_only_what_is_missing(tmp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=ENVIRONMENT,
+        env=environment(),
     )
     try:
         victim = wait_for_pictures(tmp_path, job, count=2)
@@ -234,8 +240,9 @@ def wait_for_pictures(root: Path, job: subprocess.Popen[str], count: int) -> int
 
 
 def children(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """All descendants of a process, and of those that processes stand in for."""
     own = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    own += process_behind(pid)
     return own + [below for child in own for below in children(child)]
 
 
@@ -253,7 +260,7 @@ def test_two_nodes_of_two_ranks_equal_one_node_of_four(tmp_path: Path) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", *rendezvous, "-m", "otil_exp.app")
     node = [*torchrun, f"output_dir={tmp_path / 'nodes'}", *cell]
     agents = [
-        subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+        subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
         for _ in range(2)
     ]
     try:
@@ -278,7 +285,7 @@ def test_ctrl_c_is_no_failure_and_scores_follow_a_reference_that_came_later(tmp_
     """Interrupted, run to its end, then compared with a reference that was made last."""
     cell = (f"output_dir={tmp_path}", *SMALL, "metrics=pairwise")
     otil = (*cell, "preset=otil", "topology=2gpu_nosplit", "prompts.limit=3")
-    job = subprocess.Popen([*OTIL, *otil], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    job = subprocess.Popen([*OTIL, *otil], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     try:
         wait_for_pictures(tmp_path, job, count=1)
         job.send_signal(signal.SIGINT)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_reader_that_leaves_ends_the_app_without_a_traceback() -> None:
     """The pipe is closed before anything is written."""
     app = subprocess.Popen(

@@ -22,7 +22,10 @@ def test_a_packed_cell_that_fails_costs_only_itself(tmp_path: Path) -> None:
         *("device=cpu", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=1", "metrics=none", "name=t"),
         *(f"output_dir={tmp_path}", "hydra.launcher.pack=3"),
     ]
-    faults = {"OTIL_EXP_FAULTS": "balanced:1:kill", "PYTHONPATH": str(FAULTS)}
+    faults = {
+        "OTIL_EXP_FAULTS": "balanced:1:kill",
+        "PYTHONPATH": os.pathsep.join([str(FAULTS), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=os.environ | faults)
     assert done.returncode == 1
     assert "1 of 3 cells failed: #1" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 from launch.test_launch_environment import BATCH_SCRIPT
 from otil_exp.launch.environment import job_port
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.usefixtures("fresh_processes")]
 
 # One write a line: torchrun runs python -u, where the words of a print are writes of their own, and two ranks' mix.
 SCRIPT = """

@@ -12,7 +12,7 @@ import pytest
 from launch import duties
 from otil_exp.launch import RankFailure, launch
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.usefixtures("fresh_processes")]
 
 BOUND_S = 60.0
 """Generous: a failed job ends in seconds where the cores are not shared."""

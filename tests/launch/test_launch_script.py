@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_function_of_the_main_script_runs_and_rank_zero_sees_the_terminal(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

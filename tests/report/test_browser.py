@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -19,12 +20,14 @@ APT = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "--quiet=2")
 
 
 @pytest.fixture(scope="module")
-def chromium() -> str:
+def chromium(one_installs: Path) -> str:
     """Path of a Chromium, installed where it may be; skips where it may not, unless REQUIRE_CHROMIUM is set."""
     if not any(map(shutil.which, NAMES)) and os.geteuid() == 0 and Path("/etc/debian_version").exists():
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": 200}
-        subprocess.run([*APT, "update"], **quiet)
-        subprocess.run([*APT, "install", "-y", "--no-install-recommends", "chromium"], **quiet)
+        with one_installs.open("w") as alone:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            subprocess.run([*APT, "update"], **quiet)
+            subprocess.run([*APT, "install", "-y", "--no-install-recommends", "chromium"], **quiet)
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         words = "no Chromium on the PATH, and only root on Debian installs one: the report was not tried in a browser"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,25 +17,35 @@ from slurm.cluster import ONE_NODE_SLURM, Cluster
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Installs Slurm where it may; skips where it may not, unless REQUIRE_SLURM is set."""
+def cluster(tmp_path_factory: pytest.TempPathFactory, one_installs: Path) -> Iterator[Cluster]:
+    """One a worker. Installs Slurm where it may; skips where it may not, unless REQUIRE_SLURM is set."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         words = "a real Slurm is installed and started by root on Debian or Ubuntu only: its tests did not run"
         pytest.fail(words) if os.environ.get("REQUIRE_SLURM") else pytest.skip(words)
-    subprocess.run([ONE_NODE_SLURM, "install", "--accounting"], check=True, timeout=280, stdout=subprocess.DEVNULL)
-    yield from started(tmp_path_factory.mktemp("slurm"), "--nodes", "2", "--accounting")
+    with alone(one_installs):
+        subprocess.run([ONE_NODE_SLURM, "install", "--accounting"], check=True, timeout=280, stdout=subprocess.DEVNULL)
+    yield from started(tmp_path_factory.mktemp("slurm"), one_installs, "--nodes", "2", "--accounting")
 
 
-def started(folder: Path, *options: str) -> Iterator[Cluster]:
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """While no other worker is here."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def started(folder: Path, lock: Path, *options: str) -> Iterator[Cluster]:
     """A running Slurm below a folder; stopped afterwards."""
     place = ["--dir", str(folder)]
     try:
-        done = subprocess.run(
-            [ONE_NODE_SLURM, "start", *place, "--port", str(free_ports()), *options],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        with alone(lock):  # a port is free until its Slurm listens
+            done = subprocess.run(
+                [ONE_NODE_SLURM, "start", *place, "--port", str(free_ports()), *options],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
         assert done.returncode == 0, done.stderr
         yield Cluster(conf=str(folder / "etc" / "slurm.conf"))
     finally:

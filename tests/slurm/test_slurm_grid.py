@@ -156,6 +156,7 @@ def test_what_slurm_refuses_is_a_failure_of_those_cells(cluster: Cluster, tmp_pa
     assert "1 of 1 cells failed: #0" in said
 
 
+@pytest.mark.usefixtures("fresh_processes")
 def test_the_plain_batch_script_runs_one_cell(cluster: Cluster, tmp_path: Path) -> None:
     script = [str(ROOT / "launchers" / "one_cell.sbatch"), *STEPS, "metrics=none", f"output_dir={tmp_path}", "name=t"]
     log = tmp_path / "job.out"

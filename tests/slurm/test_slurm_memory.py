@@ -14,13 +14,16 @@ pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATI
 
 
 @pytest.fixture
-def limited_cluster(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def limited_cluster(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, one_installs: Path
+) -> Iterator[Cluster]:
     """A Slurm of one node with cgroups, beside the one of all tests, which has brought the packages."""
     if not all(Path("/sys/fs/cgroup", controller).is_dir() for controller in ("memory", "freezer")):
         pytest.skip("no cgroups of version 1 here")
-    yield from started(tmp_path_factory.mktemp("cgroups"), "--cgroups")
+    yield from started(tmp_path_factory.mktemp("cgroups"), one_installs, "--cgroups")
 
 
+@pytest.mark.usefixtures("fresh_processes")  # those that are forked elsewhere have the memory of elsewhere
 def test_a_job_that_is_killed_for_memory_says_so(limited_cluster: Cluster, tmp_path: Path) -> None:
     """Two ranks take some 1.5 GB."""
     status, said = limited_cluster.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from wandb_files import read, runs_of
 
-from test_app import ENVIRONMENT, OTIL, SMALL, folders, otil_exp, wait_for_pictures
+from test_app import OTIL, SMALL, environment, folders, otil_exp, wait_for_pictures
 
 PLANTED = {
     "WANDB_API_KEY": "fedcba9876543210fedcba9876543210fedcba98",
@@ -24,7 +24,7 @@ def test_two_ranks_are_one_run_with_the_metrics_of_metrics_json_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in PLANTED.items():
-        monkeypatch.setitem(ENVIRONMENT, name, value)
+        monkeypatch.setenv(name, value)
     # A prompt with a token in it stands for whatever a user may have pasted.
     prompt = f"prompts.texts=['a red circle {PLANTED['HF_TOKEN']}']"
     small = (*SMALL, "num_inference_steps=2", f"output_dir={tmp_path}", "tracker=wandb_offline")
@@ -62,7 +62,7 @@ def test_two_ranks_are_one_run_with_the_metrics_of_metrics_json_and_no_secret(
 def test_a_rank_that_is_killed_fails_the_run_at_wandb_too(tmp_path: Path) -> None:
     """Rank 0 is ended because of rank 1: by a lost connection, or by the launcher's SIGTERM."""
     command = (*OTIL, "preset=balanced", "topology=2gpu_nosplit", *SMALL, "tracker=wandb_offline")
-    job = subprocess.Popen([*command, f"output_dir={tmp_path}"], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    job = subprocess.Popen([*command, f"output_dir={tmp_path}"], env=environment(), stderr=subprocess.DEVNULL)
     try:
         os.kill(wait_for_pictures(tmp_path, job, count=1), signal.SIGKILL)
         job.wait(timeout=60)

@@ -7,6 +7,7 @@ each picture) or stall (rank 0 rests for ever after its second picture, in the f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -71,6 +72,10 @@ def rest_in_a_job_that_starts(fault: str) -> None:
         time.sleep(2 * REST_S)
 
 
+with contextlib.suppress(ImportError):  # tests/preloaded is on PYTHONPATH where processes start so
+    from stand_in import ask
+
+    ask()
 if os.environ.get("OTIL_EXP_FAULTS", "").startswith("late:"):
     rest_in_a_job_that_starts(os.environ["OTIL_EXP_FAULTS"])
 elif os.environ.get("OTIL_EXP_FAULTS"):
