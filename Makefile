@@ -1,6 +1,9 @@
 # Two commands from nothing: `make demo` runs the main job, `make test` passes the tests. Both make .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests side by side, a file on one worker, the long files first: many wait, for ranks and for Slurm, rather than compute.
+WORKERS ?= 3
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=25
 
 .PHONY: demo test test-core check clean
 
@@ -8,10 +11,10 @@ demo: .venv/installed  ## four methods over the shipped prompts, 4 ranks on the 
 	$(BIN)/otil-exp -m experiment=demo preset=reference,distrifusion,otil,balanced
 
 test: .venv/installed  ## all tests
-	$(BIN)/python -m pytest --durations=25
+	$(PYTEST)
 
 test-core: .venv/installed  ## the part that starts no process: minutes
-	$(BIN)/python -m pytest --core
+	$(PYTEST) --core
 
 check: .venv/installed  ## what a commit must pass besides the tests
 	$(BIN)/ruff check .

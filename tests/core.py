@@ -21,7 +21,7 @@ STARTERS = (
 STARTING = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 """What Python audits when a process starts."""
 
-SLOW = ("ranks", "gpu", "slurm")
+SLOW = ("ranks", "gpu", "slurm", "slow")
 """Marks of tests that are not of the core."""
 
 

@@ -24,6 +24,8 @@ from benchmarks.seam_defects import (
     step,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def clean() -> Values:

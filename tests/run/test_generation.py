@@ -83,6 +83,7 @@ def counted(work: Callable[[], object]) -> tuple[int, int]:
     return after[0] - before[0], after[1] - before[1]
 
 
+@pytest.mark.slow
 def test_ten_times_the_pictures_cost_ten_times_the_bytes(tmp_path: Path) -> None:
     """5,000 against 500: were steps.csv written whole after every picture, it would be a hundred times."""
     for _ in ("made", "found made"):

@@ -144,6 +144,7 @@ def test_a_stable_diffusion_has_four_levels_and_is_told_less() -> None:
         assert torch.equal(state[0], expected), cut.name(units)
 
 
+@pytest.mark.slow
 def test_a_segment_compiles_whole() -> None:
     """fullgraph: nothing in it needs Python's help."""
     unet, given = sdxl_like(layers=1), inputs()
