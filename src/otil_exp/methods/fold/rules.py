@@ -6,12 +6,13 @@ import math
 from dataclasses import replace
 
 from otil_exp.config import ExperimentConfig, MethodConfig
+from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.fold.config import FoldConfig
 from otil_exp.methods.forecast_rules import check_order
-from otil_exp.methods.method import Method
-from otil_exp.methods.staged_rules import check_ranks, units_of
+from otil_exp.methods.method import Depth, Method
+from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
 from otil_exp.methods.whole.rules import REFERENCE
-from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, named_cuts
+from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, fold, named_cuts
 
 
 class Fold(Method[FoldConfig]):
@@ -54,6 +55,11 @@ class Fold(Method[FoldConfig]):
             cut=[cut.name(units) for cut in self.cuts(preset, config)],
             gain="age" if preset.order == 0 else gain if isinstance(gain, str) else str(gain),
         )
+
+    def depth(self, preset: FoldConfig, config: ExperimentConfig) -> Depth:
+        units, stages = units_of(config), self.topology(preset, config).slices
+        timetable = fold_timetable(self.steps(preset, config), stages, preset.every)
+        return depth_of(units, fold(units, named_cuts(units, preset.cut)), timetable)
 
     def uses(self, preset: FoldConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})
