@@ -29,7 +29,8 @@ class Layers:
 
     def _held(self, shape):
         size = torch.Size(shape).numel()
-        return SimpleNamespace(shapes=[shape], buffers=torch.zeros(SLICES, size), fresh=torch.zeros(size))
+        buffers, fresh = torch.zeros(SLICES, size), torch.zeros(size)
+        return SimpleNamespace(shapes=[shape], buffers=buffers, fresh=fresh, forecast=None)
 
     def compute(self, step, synchronous=False):
         """What the layers of a step leave: in a synchronous one everybody's context, else their own."""

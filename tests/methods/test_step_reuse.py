@@ -70,5 +70,5 @@ def test_halves_of_the_batch_apart(typed: Typed) -> None:
 
 
 def test_an_order_that_does_not_exist(typed: Typed) -> None:
-    with pytest.raises(ValueError, match=r"preset.order=2: use 0 \(the last prediction\) or 1"):
+    with pytest.raises(ValueError, match=r"preset.order=2: use 0 \(as it is\) or 1 \(a line\)"):
         validate(typed("preset=step_reuse", "topology=2gpu_nosplit", "preset.order=2"))

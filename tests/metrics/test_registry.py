@@ -16,11 +16,11 @@ from otil_exp.config import MetricsConfig
 from otil_exp.metrics.checks import check_metrics
 from otil_exp.metrics.extractors import Extractor
 from otil_exp.metrics.picture import Scorers, score_picture
-from otil_exp.metrics.registry import COST, METRICS, PAIRED, lookup
+from otil_exp.metrics.registry import COST, METRICS, PAIRED, STAGES, lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import Truth, summarise
 from otil_exp.run.benchmark import image_latency
-from otil_exp.run.cost import cost_metrics, memory_metrics
+from otil_exp.run.cost import cost_metrics, memory_metrics, stage_metrics
 from otil_exp.run_folder.folder import StepRow
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,9 @@ def scored(
 
 def cost() -> dict[str, Any]:
     row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)
-    return cost_metrics([row], warm=True) | memory_metrics({}) | {"latency/image_s": image_latency([1.0, 2.0], 0)}
+    stages = stage_metrics({"stages": {"shares": [0.5, 0.5], "ends": ["down0.down", "up1.attn0"], "ages": [0, 1]}})
+    taken = {"latency/image_s": image_latency([1.0, 2.0], 0)}
+    return cost_metrics([row], warm=True) | memory_metrics({}) | stages | taken
 
 
 SEAM = Boundaries(rows=(128,))
@@ -156,7 +158,7 @@ def test_a_key_of_another_version_is_shown_under_its_own_name() -> None:
 def test_a_paired_score_is_asked_for_by_name_and_another_name_is_answered_with_the_choice() -> None:
     asked = MetricsConfig(paired=["ssim", "effnet_lite0_5stage"])
     check_metrics(asked)
-    wanted = [metric.key for metric in METRICS if metric.wanted(asked) and metric not in COST]
+    wanted = [metric.key for metric in METRICS if metric.wanted(asked) and metric not in (*COST, *STAGES)]
     assert wanted == ["ref/ssim", "ref/effnet_lite0_5stage"]
     assert list(Scorers.load(asked, "cpu").paired) == wanted
     with pytest.raises(ValueError, match=r"metrics\.paired=.*psnr, ssim, lpips_alex, effnet_lite0_5stage, not mae"):

@@ -104,7 +104,7 @@ def test_a_benchmark_shows_its_time_for_a_whole_image(tmp_path: Path) -> None:
 
 def test_errors_are_shown_where_the_console_is_wide_enough(tmp_path: Path) -> None:
     psnr = {"value": 31.416, "standard_error": 1.268, "n": 10}
-    folder = make_run(tmp_path, "1", metrics={"ref/psnr": psnr})
+    folder = make_run(tmp_path, "1", metrics={"ref/psnr": psnr, "ref/step_levels": 0.5})
     assert "31.42 ±1.27" in shown(folder, width=120)
     narrow = shown(folder, width=76)
     assert "31.42" in narrow
@@ -144,3 +144,17 @@ def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
     assert "unknown failed on rank 0: RuntimeError: no interface eth99" in text
     assert "unknown failed on rank ?: ?" in text
     assert "missing" in text
+
+
+def test_columns_of_stages_and_of_seams_are_there_where_a_run_has_them(tmp_path: Path) -> None:
+    cut_by_depth = make_run(tmp_path, "1", method="fold", metrics={"stages/count": 2.0, "stages/oldest": 7.0})
+    sliced = make_run(tmp_path, "2", metrics={"ref/step_levels": 0.5})
+    for folders, there in (
+        ((cut_by_depth,), (True, False)),
+        ((sliced,), (False, True)),
+        ((cut_by_depth, sliced), (True, True)),
+    ):
+        text = shown(*folders, width=140)
+        assert ("oldest" in text, "seam," in text) == there
+    line = next(line for line in shown(cut_by_depth, width=140).splitlines() if "fold" in line)
+    assert {"2", "7"} < set(line.split())

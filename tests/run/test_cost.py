@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otil_exp.run.benchmark import image_latency
-from otil_exp.run.cost import cost_metrics
+from otil_exp.run.cost import cost_metrics, stage_metrics
 from otil_exp.run_folder.steps import StepRow
 
 
@@ -64,3 +64,10 @@ def test_a_run_without_steps_after_the_warm_up_says_so() -> None:
 def test_a_run_whose_steps_are_gone_has_no_costs_and_says_so() -> None:
     metrics = cost_metrics([], warm=False)
     assert all(metric["value"] is None and metric["missing"] for metric in metrics.values())
+
+
+def test_a_unet_cut_by_depth_says_its_stages_and_its_oldest_step() -> None:
+    stages = {"shares": [0.25, 0.75], "ends": ["down0.down", "up1.attn0"], "ages": [0, 0, 1, 3, 2]}
+    found = stage_metrics({"stages": stages})
+    assert {key: metric["value"] for key, metric in found.items()} == {"stages/count": 2, "stages/oldest": 3}
+    assert stage_metrics({"stages": None}) == stage_metrics({}) == {}

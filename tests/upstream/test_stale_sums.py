@@ -20,14 +20,14 @@ pytestmark = pytest.mark.ranks
 
 STALE = {kind: TensorConfig(name="tensor_stale", stale=kind, stale_layers=list(TensorLayers)) for kind in StaleSums}
 PARTIALS = [[1.0, 20.0, 300.0], [2.0, 50.0, 700.0], [4.0, 90.0, 100.0], [8.0, 10.0, 200.0]]
-"""Partial sums of three ranks at four steps, of which the first is warm-up."""
+"""Partial sums of three ranks at four steps, of which the first one or two are warm-up."""
 
 
-def layer_sums(rank, stale):
+def layer_sums(rank, stale, warmup_steps=0, forecast=False):
     """What one layer's sum is at each step on this rank."""
-    config = SimpleNamespace(batch_group=dist.group.WORLD, warmup_steps=0)
+    config = SimpleNamespace(batch_group=dist.group.WORLD, warmup_steps=warmup_steps)
     layer = SimpleNamespace(counter=0, distri_config=config)
-    layer_sum, seen = LayerSum(layer, stale), []
+    layer_sum, seen = LayerSum(layer, stale, torch.ones(()) if forecast else None), []
     for layer.counter, partials in enumerate(PARTIALS):
         partial = torch.tensor(partials[rank])
         layer_sum.add_up(partial)
@@ -46,6 +46,18 @@ def layer_sums(rank, stale):
 )
 def test_a_layer_adds_up_what_it_says_it_does(stale, expected):
     assert run_ranks(3, layer_sums, stale) == expected
+
+
+@pytest.mark.parametrize(
+    ("stale", "expected"),
+    [
+        # the peers' sums were 320 and 750 (rank 0), 301 and 702, 21 and 52: their lines lead to 1180, 1103 and 83
+        (StaleSums.peers, [[321, 752, 1184, -362], [321, 752, 1193, -484], [321, 752, 183, 336]]),
+        (StaleSums.all, [[321, 752, 2 * 752 - 321, 2 * 194 - 752]] * 3),
+    ],
+)
+def test_what_is_late_is_carried_on_along_a_line(stale, expected):
+    assert run_ranks(3, layer_sums, stale, 1, True) == expected
 
 
 def still(ranks, preset):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from otil_exp.choices import Against, Halos, Overlap, ScoreOn
+from otil_exp.exchange.block_lines import BlockLines, Forecast
 from otil_exp.exchange.blocks import BlockGrid
 from otil_exp.exchange.codec import Codec
 from otil_exp.exchange.context_map import IndexMap, edge_blocks, map_halos, map_keys_values, split_budget
@@ -32,6 +33,9 @@ class HeldContext(Protocol):
 
     fresh: Tensor
     """(n,): this rank's context of this step."""
+
+    forecast: Forecast | None
+    """Where layers read a forecast of the buffers."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +99,38 @@ class ContextExchange:
             _Part(keys_values, keys_values_map, device),
             _Part(halos, map_halos(grid, halos.shapes), device),
         ]
+        self._lines = [
+            BlockLines(part.held.forecast, part.held.buffers, part.map)
+            for part in self._parts
+            if part.held.forecast is not None
+        ]
         self._watched = _watched_layer(grid, keys_values, selection.score_on, device)
         edges = edge_blocks(grid)
+        self._every_edge = torch.arange(len(edges), device=device)
         inner = [block for block in range(grid.count) if block not in edges]
         strata = (edges, inner) if selection.halos is Halos.chosen else (range(grid.count),)
         self._strata = [torch.tensor(list(blocks), dtype=torch.int64, device=device) for blocks in strata]
         self._budgets = split_budget(grid, selection.k) if selection.halos is Halos.chosen else (selection.k,)
         self._before: Tensor | None = None  # what the next step's blocks are compared with
-        self._under_way: tuple[Any, Tensor] | None = None
+        self._under_way: tuple[Any, Tensor, int] | None = None
+        self._step = -1
+
+    def begin(self) -> None:
+        """A picture begins: nothing that was made in the one before tells how this one goes on."""
+        self._step = -1
+        for lines in self._lines:
+            lines.forget()
 
     def before_step(self, synchronous: bool) -> None:
         """Take in what is due before the layers read it; a synchronous step is not to be overwritten later."""
+        self._step += 1
         if synchronous or self._overlap is Overlap.none:
             self.receive()
+        for lines in self._lines:
+            if synchronous:
+                lines.all_came(self._step)
+            else:
+                lines.look_ahead(self._step)
 
     def after_step(self, latents: Tensor, synchronous: bool, *, is_read: bool = True) -> None:
         """Choose and send after a step.
@@ -130,12 +153,12 @@ class ContextExchange:
         """Wait for what is under way, and put it where the layers read it."""
         if self._under_way is None:
             return
-        handle, collected = self._under_way
+        handle, collected, made = self._under_way
         self._under_way = None
         handle.wait()
         for rank, wire in enumerate(collected):
             if rank != self._index or self._codec.residual:  # what the peers hold of this rank matters to residuals
-                self._unpack(rank, wire)
+                self._unpack(rank, wire, made)
 
     def _remember(self, latents: Tensor) -> None:
         self._silent = 0
@@ -171,11 +194,14 @@ class ContextExchange:
         """Block numbers of positions in the strata, (k,)."""
         return torch.cat([stratum[positions] for stratum, positions in zip(self._strata, chosen, strict=True)])
 
+    def _owners(self, chosen: Sequence[Tensor]) -> list[Tensor]:
+        """For K/V and for halos, whose runs are sent: blocks, and positions among the edge blocks."""
+        return [self._numbers(chosen), self._every_edge if self._selection.halos is Halos.all else chosen[0]]
+
     def _rows(self, chosen: Sequence[Tensor]) -> list[Tensor]:
         """For K/V and for halos, the runs of what is sent."""
-        keys_values, halos = self._parts
-        edges = halos.map.rows if self._selection.halos is Halos.all else halos.map.rows[chosen[0]]
-        return [keys_values.map.rows[self._numbers(chosen)].flatten(), edges.flatten()]
+        owners = self._owners(chosen)
+        return [part.map.rows[one].flatten() for part, one in zip(self._parts, owners, strict=True)]
 
     def _send(self, chosen: Sequence[Tensor]) -> None:
         """Pack the context of the chosen blocks and hand it to all peers, without waiting."""
@@ -186,13 +212,17 @@ class ContextExchange:
         wire = _aligned(torch.cat([torch.cat(list(chosen)).view(torch.uint8), self._codec.encode(values)]))
         collected = wire.new_empty((self._slices, len(wire)))
         handle = dist.all_gather(list(collected.unbind(0)), wire, group=self._group, async_op=True)
-        self._under_way = (handle, collected)
+        self._under_way = (handle, collected, self._step)
 
-    def _unpack(self, rank: int, wire: Tensor) -> None:
-        """Put the blocks of one rank into its buffers."""
+    def _unpack(self, rank: int, wire: Tensor, made: int) -> None:
+        """Put the blocks of one rank into its buffers. made: in which step."""
         k = sum(self._budgets)
         positions = wire[: 8 * k].view(torch.int64)
-        rows = self._rows(positions.split(list(self._budgets)))
+        chosen = positions.split(list(self._budgets))
+        rows = self._rows(chosen)
+        if self._lines and rank != self._index:
+            for lines, owners, indices in zip(self._lines, self._owners(chosen), rows, strict=True):
+                lines.comes(rank, owners, indices, made)
         buffers = [part.held.buffers[rank] for part in self._parts]
         counts = [len(indices) * part.map.run for indices, part in zip(rows, self._parts, strict=True)]
         dtype = buffers[0].dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.methods.method import Slicing
+from otil_exp.methods.method import Depth, Slicing
 from otil_exp.methods.rooms import method_of
 from otil_exp.metrics.seam.boundaries import Boundaries, boundaries
 from otil_exp.models.architecture import architecture_of
@@ -32,6 +32,11 @@ def seams_of(config: ExperimentConfig) -> Boundaries:
     return Boundaries(
         rows=tuple(boundaries(config.height, slicing.rows)), columns=tuple(boundaries(config.width, slicing.columns))
     )
+
+
+def depth_of(config: ExperimentConfig) -> Depth | None:
+    """How the UNet of an effective config is cut by depth; None where it is not."""
+    return method_of(config).depth(config.preset, config)
 
 
 def latent_size(config: ExperimentConfig) -> tuple[int, int]:

@@ -23,6 +23,20 @@ class Slicing:
     columns: int = 1
 
 
+@dataclass(frozen=True)
+class Depth:
+    """A UNet cut by depth."""
+
+    shares: tuple[float, ...]
+    """Of the FLOPs, stage by stage, outermost first; they sum up to 1."""
+
+    ends: tuple[str, ...]
+    """The last unit of each segment but the last one, in the order of the UNet."""
+
+    ages: tuple[int, ...]
+    """Of each step of a picture: steps between it and the oldest latent that its prediction rests on."""
+
+
 class Method(Generic[C]):
     """The rules of one family; every function gets the family's own settings and the whole cell."""
 
@@ -66,6 +80,10 @@ class Method(Generic[C]):
     def slicing(self, preset: C, config: ExperimentConfig) -> Slicing:
         """How the picture is cut: where seams may be, and what must divide."""
         return Slicing()
+
+    def depth(self, preset: C, config: ExperimentConfig) -> Depth | None:
+        """How the UNet is cut into stages, of an effective config; None where every rank has all layers."""
+        return None
 
     def exchanges_in_layers(self, preset: C, config: ExperimentConfig) -> bool:
         """Whether collectives lie inside the UNet, which a CUDA graph must then hold."""

@@ -35,12 +35,13 @@ class PatchOnRank(LayersOnRank):
         kinds: StepKinds,
         gn_sync: GnSync = GnSync.off,
         holds_context: bool = False,
+        order: int = 0,
     ) -> None:
         """The UNet is changed in place.
 
         mode: what the layers exchange after warm-up, in distrifuser's words. kinds: which steps do the same.
-        holds_context: see upstream.Layers. Compiled layers know the modes full_sync and no_sync alone: others come with
-        another engine (Method.obstacle).
+        holds_context, order: see upstream.Layers. Compiled layers know the modes full_sync and no_sync alone: others
+        come with another engine (Method.obstacle).
         """
         self._traffic = traffic
         choice = choose_engine(config.engine.name, ranks, exchanges_in_layers=True)
@@ -60,6 +61,7 @@ class PatchOnRank(LayersOnRank):
                 own_statistics=exact,
                 fused_statistics=gn_sync is GnSync.fused,
                 holds_context=holds_context,
+                order=order,
             )
             super().__init__(layers, choice, traffic, cut=own_half(ranks), kinds=kinds, undo=undo.pop_all())
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 
 from otil_exp.config import ExperimentConfig
+from otil_exp.exchange.timetable import Timetable, ages
+from otil_exp.methods.method import Depth
 from otil_exp.models.architecture import architecture_of
+from otil_exp.stages.cut import stage_flops
 from otil_exp.stages.tape import Unit, tape
+from otil_exp.stages.wiring import Segment
 from otil_exp.topology import Topology
 
 
@@ -31,3 +36,13 @@ def check_ranks(name: str, topology: Topology) -> None:
             f"two stages or more; use topology={topology.world_size}gpu_nosplit or "
             f"topology={2 * topology.world_size}gpu_split"
         )
+
+
+def depth_of(units: Sequence[Unit], segments: Sequence[Segment], timetable: Timetable) -> Depth:
+    """What is said of a UNet cut into these segments, whose stages keep this timetable."""
+    flops = stage_flops(units, segments)
+    return Depth(
+        shares=tuple(one / sum(flops) for one in flops),
+        ends=tuple(units[segment.stop - 1].name for segment in segments[:-1]),
+        ages=ages(timetable),
+    )

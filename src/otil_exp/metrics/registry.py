@@ -64,6 +64,12 @@ COST = (
 )
 """What a run cost: always there."""
 
+STAGES = (
+    Metric(key="stages/count", title="stages", form=".0f", core=True),
+    Metric(key="stages/oldest", title="oldest, steps", unit="steps", form=".0f", core=True),
+)
+"""How a UNet was cut by depth: there for methods that do so."""
+
 PAIRED = (
     Metric(
         key="ref/psnr",
@@ -259,7 +265,7 @@ TEXT = (
 )
 """How well pictures fit their captions."""
 
-METRICS = (*COST, *PAIRED, *SEAMS_PAIRED, *SETS, *TEXT, *SEAMS_ALONE)
+METRICS = (*COST, *STAGES, *PAIRED, *SEAMS_PAIRED, *SETS, *TEXT, *SEAMS_ALONE)
 """All of them, in the order of the report's columns."""
 
 _BY_KEY = {metric.key: metric for metric in METRICS}

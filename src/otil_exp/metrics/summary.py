@@ -13,7 +13,7 @@ import numpy as np
 from otil_exp.metrics.distances import set_distances
 from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS
 from otil_exp.metrics.picture import PictureScores, Scorers
-from otil_exp.metrics.registry import COST, METRICS, SETS, lookup
+from otil_exp.metrics.registry import COST, METRICS, SETS, STAGES, lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.text_image import clip_score
 
@@ -111,7 +111,7 @@ def _missing(
     compared = any(score.compared for score in scores)
     entries = {}
     for metric in METRICS:
-        if metric.key in found or metric in COST or not metric.wanted(scorers.settings):
+        if metric.key in found or metric in (*COST, *STAGES) or not metric.wanted(scorers.settings):
             continue
         if REFERENCE in metric.needs and not compared and no_reference is None:
             continue

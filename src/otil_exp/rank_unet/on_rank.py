@@ -84,6 +84,7 @@ class LayersOnRank(OnRank):
         assert self.engine is not None, "the method is closed"
         parts = [(counter, self._cut(inputs, counter).static()) for counter in self._kinds.examples]
         self._layers.register(lambda: self._layers(parts[0][1]))
+        self.registered()
         for counter, part in parts:  # libraries and communicators start up here, which a capture could not bear
             self._layers.set_counter(counter)
             self._layers(part)
@@ -92,6 +93,9 @@ class LayersOnRank(OnRank):
             self._layers.set_counter(counter)
             self.engine.capture(kind, self._compute_alone, part)
         self._layers.clear()
+
+    def registered(self) -> None:
+        """The layers have their buffers, and nothing is captured yet."""
 
     def run_layers(self, inputs: StepInputs, step: Step) -> torch.Tensor:
         """Output of the layers for this rank's part of the inputs, (b / halves, 4, h, w)."""

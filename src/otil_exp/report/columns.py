@@ -37,7 +37,7 @@ class Column:
     @property
     def is_score(self) -> bool:
         """Judged from pictures, so that its sample count says how far to trust it."""
-        return not self.is_time and not self.key.startswith("traffic/")
+        return not self.is_time and not self.key.startswith(("traffic/", "stages/"))
 
     @property
     def arrow(self) -> str:
@@ -74,8 +74,9 @@ def column_of(key: str) -> Column:
 
 PEAK_MEMORY = "memory/peak_mib"
 
-CONSOLE = ("latency/step_ms", "latency/image_s", "traffic/bytes_sent_per_step", "ref/psnr", "ref/step_levels")
-"""What the table that ends a grid has room for."""
+ALWAYS = ("latency/step_ms", "traffic/bytes_sent_per_step", "ref/psnr")
+CONSOLE = (*ALWAYS, "latency/image_s", "stages/count", "stages/oldest", "ref/step_levels")
+"""What the table that ends a grid has room for; those of ALWAYS whether a run has them or not."""
 
 CORE = tuple(column for metric in METRICS if (column := column_of(metric.key)).core)
 

@@ -11,6 +11,8 @@ GLOSSARY = {
     "rank": "one process of a run, usually one GPU; rank 0 keeps time.",
     "topology": "how many ranks, and whether the two halves of the guidance batch live on different ranks (split).",
     "slice": "the rows of the picture that a rank computes; where slices meet, a seam may show.",
+    "stage": "the layers of a UNet, cut by depth, that a rank computes, for the whole picture.",
+    "oldest, steps": "most steps between a step and the latent that a part of its prediction was made of.",
     "reference": "the same model, prompts and seeds on one GPU; what quality is judged against.",
     "warm-up": "the first steps, which exchange everything at once; step times and bytes are means over those after.",
     "k": "blocks of a slice that are sent a step.",

@@ -12,6 +12,11 @@ TIMES = "ms/step and MB/step: means over the steps after warm-up, time of rank 0
 
 MEMORY = "Peak MiB: most GPU memory that rank 0's tensors took."
 
+STAGES = (
+    "Stages: parts of a UNet cut by depth, one a rank. Oldest: most steps between a step and the latent that a part of "
+    "its prediction was made of."
+)
+
 TO_REFERENCE = (
     "PSNR, SSIM, LPIPS, EfficientNet distance, FID w/ orig., seam: to the pictures of the reference run on one GPU "
     "with the same prompts and seeds."
@@ -39,6 +44,7 @@ def legend(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
         ),
         (TIMES, any(column.is_time or column.key.startswith("traffic/") for column in shown)),
         (MEMORY, any(column.key.startswith("memory/") for column in shown)),
+        (STAGES, any(column.key.startswith("stages/") for column in shown)),
         (TO_REFERENCE, any(column.key.startswith("ref/") or column.key == "fid/orig" for column in shown)),
     ]
     return [sentence for sentence, there in marks if there]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otil_exp.report.collect import Run, collect
-from otil_exp.report.columns import CORE, PSNR, STEP_MS
+from otil_exp.report.columns import ALWAYS, CORE, PSNR, STEP_MS
 from otil_exp.report.comparable import meaningless
 from otil_exp.report.figures import figures
 from otil_exp.report.fitting import FirstThatFits
@@ -39,8 +39,7 @@ def _table(folders: Sequence[RunFolder], runs: Sequence[Run], *, errors: bool) -
     )
     for header, align in (("method", "left"), ("topology", "left"), ("k", "right"), ("refresh", "right")):
         table.add_column(header, justify=align)  # type: ignore[arg-type]
-    always = {"latency/step_ms", "traffic/bytes_sent_per_step", "ref/psnr", "ref/step_levels"}
-    shown = [c for c in CORE if c.console and (c.key in always or any(run.value(c.key) is not None for run in runs))]
+    shown = [c for c in CORE if c.console and (c.key in ALWAYS or any(run.value(c.key) is not None for run in runs))]
     for column in shown:
         table.add_column(column.header, justify="right")
     table.add_column("status", justify="right")

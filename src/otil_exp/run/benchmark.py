@@ -13,7 +13,7 @@ from otil_exp.metrics.summary import entry
 from otil_exp.phases import phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
-from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory
+from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory, stage_metrics
 from otil_exp.run.generation import gather_rows
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
@@ -44,6 +44,7 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
         folder.update_metrics(
             cost_metrics(rows, warm=settings.warmup_images > 0)
             | memory_metrics(folder.record)
+            | stage_metrics(folder.record)
             | {"latency/image_s": image_latency(samples, settings.drop_extremes)}
         )
 

@@ -47,6 +47,19 @@ def memory_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: entry(key, None, 0, missing="counted on GPUs only") if peak is None else entry(key, peak, 1)}
 
 
+def stage_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Stages of a UNet that was cut by depth, and how old the oldest of what a prediction rests on is, from
+    record.json; nothing for other methods."""
+    stages = record.get("stages")
+    if not stages:
+        return {}
+    shares, ages = stages["shares"], stages["ages"]
+    return {
+        "stages/count": entry("stages/count", len(shares), len(ages), shares=shares, ends=stages["ends"]),
+        "stages/oldest": entry("stages/oldest", max(ages), len(ages), ages=ages),
+    }
+
+
 def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
     """Put the peak so far into record.json: before the models that score pictures are loaded beside the run's own."""
     peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None

@@ -16,7 +16,7 @@ import torch
 
 from otil_exp.choices import Mode
 from otil_exp.config import ExperimentConfig, to_plain
-from otil_exp.methods.geometry import is_reference, seams_of, topology_of, uses
+from otil_exp.methods.geometry import depth_of, is_reference, seams_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.models.loading import Models
 from otil_exp.phases import Phases
@@ -135,6 +135,7 @@ def _begin(folder: RunFolder, effective: ExperimentConfig, composed: dict[str, A
         engine=effective.engine.name.name,
         topology={"name": topology_of(effective).name, **asdict(effective.topology)},
         seams=asdict(seams_of(effective)),
+        stages=None if (depth := depth_of(effective)) is None else asdict(depth),
         device=effective.device.kind.name,
         times_meaningless=_times_meaningless(effective),
         prompts=[{"index": prompt.index, "text": prompt.text, "seed": prompt.seed} for prompt in prompts],

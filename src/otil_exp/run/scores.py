@@ -20,7 +20,7 @@ from otil_exp.metrics.picture import Scorers, score_picture
 from otil_exp.metrics.registry import lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import Truth, summarise
-from otil_exp.run.cost import cost_metrics, memory_metrics
+from otil_exp.run.cost import cost_metrics, memory_metrics, stage_metrics
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, References
@@ -88,7 +88,7 @@ def score_run(
         no_reference = None if folder.is_reference else MISSING
         made = summarise(scorers, scores, boundaries, truth, no_reference)
         made |= cost_metrics(folder.read_steps(), warm=False, attempts=task.record.get("attempts", ()))
-        made |= memory_metrics(task.record)
+        made |= memory_metrics(task.record) | stage_metrics(task.record)
         folder.update_metrics(made, without=_outlived(folder, made, task.basis))
         folder.update_record(scored_with=task.basis)
 

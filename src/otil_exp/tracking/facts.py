@@ -15,6 +15,7 @@ FROM_RECORD = (
     "method",
     "is_reference",
     "effective",
+    "stages",
     "engine",
     "device",
     "times_meaningless",

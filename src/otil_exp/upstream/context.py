@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from otil_exp.upstream.forecast import ContextForecast
 from otil_exp.upstream.imports import PatchParallelismCommManager
 
 
@@ -19,6 +20,9 @@ class ContextManager(PatchParallelismCommManager):
 
     fresh: torch.Tensor
     """(n,): what this rank's layers handed over in the last step that was not synchronous."""
+
+    forecast: ContextForecast | None = None
+    """Where layers read a forecast of the buffers; None where they read them as they are."""
 
     def create_buffer(self) -> None:
         config = self.distri_config

@@ -14,6 +14,7 @@ from otil_exp.choices import StaleSums, TensorLayers
 from otil_exp.rank_unet.inputs import StepInputs, predict
 from otil_exp.upstream.context import ContextManager
 from otil_exp.upstream.distri_config import RankConfig
+from otil_exp.upstream.forecast import ContextForecast
 from otil_exp.upstream.imports import (
     BaseModel,
     BaseModule,
@@ -45,11 +46,13 @@ class Layers:
         stale: StaleSums | None = None,
         stale_layers: Sequence[TensorLayers] = (),
         holds_context: bool = False,
+        order: int = 0,
     ) -> None:
         """own_statistics: GroupNorm exchanges fp32 statistics through a buffer of its own (exact_groupnorm).
         fused_statistics: GroupNorm goes on exchanging them in mode no_sync, as in corrected_async_gn.
         stale, stale_layers: which sums of tensor parallelism come late (stale_sums).
         holds_context: after a step that is not synchronous the layers send nothing, and keep what an exchange sends.
+        order: of the forecast of what is late: 0, as it is; 1, a line through the last two.
         """
         assert config.n_device_per_batch > 1, "a rank without peers keeps diffusers' layers"
         self._config = config
@@ -62,7 +65,8 @@ class Layers:
         self._counting = [module for module in unet.modules() if isinstance(module, BaseModule)]
         if fused_statistics:
             self._fuse_statistics()
-        self._sums = make_stale(unet, stale, stale_layers) if stale else []
+        self._ahead = torch.ones((), device=config.device) if order else None
+        self._sums = make_stale(unet, stale, stale_layers, self._ahead) if stale else []
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
         """Run the UNet of the step whose counter was set."""
@@ -72,6 +76,8 @@ class Layers:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
         for layer in self._counting:
             layer.set_counter(counter)
+        if self._ahead is not None:
+            self._ahead.fill_(float(counter != 1))  # after step 0 one value is known, and no line leads through it
 
     def register(self, call: Callable[[], Any]) -> None:
         """Make the exchange buffers: `call` runs the UNet once, in which every layer registers what it will send."""
@@ -90,6 +96,8 @@ class Layers:
         for manager in self._managers:
             if manager.numel > 0:
                 manager.create_buffer()
+        if self._ahead is not None:
+            self._forecast_context(self._ahead)
 
     @property
     def context(self) -> tuple[ContextManager, ContextManager]:
@@ -117,6 +125,14 @@ class Layers:
             layer_sum.wait()
         for manager in self._managers:
             manager.clear()
+
+    def _forecast_context(self, ahead: torch.Tensor) -> None:
+        """K/V and halos; GroupNorm's statistics are corrected by the own change already."""
+        for manager in self._managers[: len(self._managers) - self._own_statistics]:
+            forecast = ContextForecast(manager, ahead)
+            forecast.attach(self.unet)
+            if isinstance(manager, ContextManager):
+                manager.forecast = forecast
 
     def _fuse_statistics(self) -> None:
         """Let GroupNorm alone run in mode corrected_async_gn, with one collective for a whole step (comm_queue)."""

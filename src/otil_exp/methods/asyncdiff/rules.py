@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otil_exp.config import ExperimentConfig, MethodConfig
+from otil_exp.exchange.timetable import Timetable, lockstep_timetable
 from otil_exp.methods.asyncdiff.config import AsyncDiffConfig
-from otil_exp.methods.method import Method
-from otil_exp.methods.staged_rules import check_ranks, units_of
+from otil_exp.methods.method import Depth, Method
+from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
 from otil_exp.methods.whole.rules import REFERENCE
+from otil_exp.schedule import Step
 from otil_exp.stages.tape import Unit
-from otil_exp.stages.wiring import Segment
+from otil_exp.stages.wiring import Segment, wires
 
 COMPONENTS = (2, 3, 4)
 
@@ -46,6 +48,11 @@ class AsyncDiff(Method[AsyncDiffConfig]):
     def uses(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})
 
+    def depth(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> Depth:
+        units, number = units_of(config), self.topology(preset, config).slices - preset.stride + 1
+        segments = components(units, number)
+        return depth_of(units, segments, timetable(self.steps(preset, config), units, number, preset.stride))
+
 
 def components(units: Sequence[Unit], number: int) -> tuple[Segment, ...]:
     """The segments of so many components: the outer one's way down, the others, the outer one's way up."""
@@ -61,6 +68,12 @@ def components(units: Sequence[Unit], number: int) -> tuple[Segment, ...]:
     starts = [0, *(names.index(name) + 1 for name in ends)]
     stops = [*starts[1:], len(units)]
     return tuple(Segment(start, stop, k % number) for k, (start, stop) in enumerate(zip(starts, stops, strict=True)))
+
+
+def timetable(steps: Sequence[Step], units: Sequence[Unit], number: int, stride: int) -> Timetable:
+    """Who computes what in which step."""
+    links = [(wire.source, wire.target) for wire in wires(units, components(units, number))]
+    return lockstep_timetable(steps, number, links, stride)
 
 
 METHOD = AsyncDiff()

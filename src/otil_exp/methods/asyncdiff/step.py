@@ -5,12 +5,10 @@ from __future__ import annotations
 from diffusers import UNet2DConditionModel
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.exchange.timetable import lockstep_timetable
 from otil_exp.methods.asyncdiff.config import AsyncDiffConfig
-from otil_exp.methods.asyncdiff.rules import components
+from otil_exp.methods.asyncdiff.rules import components, timetable
 from otil_exp.methods.staged_rules import units_of
 from otil_exp.methods.staged_step import StagesOnRank
-from otil_exp.stages.wiring import wires
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 
@@ -23,13 +21,11 @@ def build(
     assert isinstance(preset, AsyncDiffConfig)
     number = ranks.topology.slices - preset.stride + 1
     units = units_of(config)
-    segments = components(units, number)
-    links = [(wire.source, wire.target) for wire in wires(units, segments)]
     return StagesOnRank(
         unet,
         ranks,
         config.engine.name,
         units=units,
-        segments=segments,
-        lay_out=lambda steps: lockstep_timetable(steps, number, links, preset.stride),
+        segments=components(units, number),
+        lay_out=lambda steps: timetable(steps, units, number, preset.stride),
     )

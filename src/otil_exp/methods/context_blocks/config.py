@@ -33,5 +33,8 @@ class ContextBlocksConfig(MethodConfig):
     gn_sync: bool | str = False
     """Whether GroupNorm stays synchronised while convolutions and attention exchange a few blocks: false or true."""
 
+    order: int = 0
+    """Forecast of the peers' context: 0 as it came last, 1 a line through the last two times a block came."""
+
     context: ContextConfig = field(default_factory=ContextConfig)
     """Which blocks."""

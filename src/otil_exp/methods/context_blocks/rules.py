@@ -8,6 +8,7 @@ from otil_exp.choices import GnSync, Halos, Overlap
 from otil_exp.config import ExperimentConfig, MethodConfig
 from otil_exp.exchange import Codec, check_blocks, split_budget
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
+from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.methods.patch import PatchMethod
 from otil_exp.methods.selection_rules import budget_of, check_selection, grid_of, normal_selection
@@ -24,6 +25,7 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
                 "preset.gn_sync=fused with preset.context: where layers get context block by block, GroupNorm stays "
                 "exact; use preset.gn_sync=true"
             )
+        check_order(preset.order)
         if preset.context.every < 1:
             raise ValueError(f"preset.context.every={preset.context.every}: use 1 (every step) or more")
         cut = self.slicing(preset, config).rows > 1

@@ -34,20 +34,23 @@ class ContextBlocksOnRank(PatchOnRank):
         # Layers whose context is exchanged for them are those of a mode that is one step late.
         mode = "sync_gn" if gn_sync_of(config.preset.gn_sync) is GnSync.exact else "separate_gn"
         kinds = synchronous_or_silent(config.warmup_steps)
-        super().__init__(config, ranks, unet, traffic, mode=mode, kinds=kinds, holds_context=True)
+        super().__init__(
+            config, ranks, unet, traffic, mode=mode, kinds=kinds, holds_context=True, order=config.preset.order
+        )
         self._config, self._ranks = config, ranks
         self._gather = GatherSlices(ranks)
         self._read_after = read_after(config.preset.context)
         self._context: ContextExchange | None = None
         self._steps: Sequence[Step] = ()
 
-    def prepare(self, inputs: StepInputs) -> None:
-        super().prepare(inputs)
+    def registered(self) -> None:
         assert isinstance(self._layers, Layers)
         self._context = _context_exchange(self._config, self._ranks, self._layers)
 
     def begin(self, steps: Sequence[Step]) -> None:
+        assert self._context is not None, "prepare comes first"
         self._steps = steps
+        self._context.begin()
 
     def predict(self, inputs: StepInputs, step: Step) -> torch.Tensor:
         assert self._context is not None, "prepare comes first"

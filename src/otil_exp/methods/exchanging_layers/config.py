@@ -31,3 +31,6 @@ class ExchangingLayersConfig(MethodConfig):
 
     sync_mode: SyncMode = MISSING
     """What the layers exchange after warm-up."""
+
+    order: int = 0
+    """Forecast of the peers' K/V and halos that are a step late: 0 as they are, 1 a line through the last two."""

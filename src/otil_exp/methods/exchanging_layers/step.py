@@ -26,7 +26,7 @@ class ExchangingLayersOnRank(PatchOnRank):
         mode = config.preset.sync_mode
         waits = mode is SyncMode.full_sync
         kinds = first_and_later() if waits else synchronous_first_and_later(config.warmup_steps)
-        super().__init__(config, ranks, unet, traffic, mode=mode.value, kinds=kinds)
+        super().__init__(config, ranks, unet, traffic, mode=mode.value, kinds=kinds, order=config.preset.order)
         self._gather = GatherSlices(ranks)
 
     def predict(self, inputs: StepInputs, step: Step) -> torch.Tensor:

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 from otil_exp.config import ExperimentConfig, MethodConfig
+from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.fold.config import FoldConfig
-from otil_exp.methods.method import Method
-from otil_exp.methods.staged_rules import check_ranks, units_of
+from otil_exp.methods.forecast_rules import check_order
+from otil_exp.methods.method import Depth, Method
+from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
 from otil_exp.methods.whole.rules import REFERENCE
-from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, named_cuts
-
-ORDERS = (0, 1, 2)
+from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, fold, named_cuts
 
 
 class Fold(Method[FoldConfig]):
@@ -22,8 +22,7 @@ class Fold(Method[FoldConfig]):
         return REFERENCE if config.topology.world_size == 1 else preset
 
     def check(self, preset: FoldConfig, config: ExperimentConfig) -> None:
-        if preset.order not in ORDERS:
-            raise ValueError(f"preset.order={preset.order}: use 0 (as it is), 1 (a line) or 2 (a parabola)")
+        check_order(preset.order, highest=2)
         if not 1 <= preset.every <= config.num_inference_steps:
             raise ValueError(
                 f"preset.every={preset.every}: the inner part computes every so-manieth latent; use 1 to "
@@ -56,6 +55,11 @@ class Fold(Method[FoldConfig]):
             cut=[cut.name(units) for cut in self.cuts(preset, config)],
             gain="age" if preset.order == 0 else gain if isinstance(gain, str) else str(gain),
         )
+
+    def depth(self, preset: FoldConfig, config: ExperimentConfig) -> Depth:
+        units, stages = units_of(config), self.topology(preset, config).slices
+        timetable = fold_timetable(self.steps(preset, config), stages, preset.every)
+        return depth_of(units, fold(units, named_cuts(units, preset.cut)), timetable)
 
     def uses(self, preset: FoldConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otil_exp.config import ExperimentConfig, MethodConfig
+from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.method import Method
 from otil_exp.methods.step_reuse.config import StepReuseConfig
 from otil_exp.methods.whole.rules import without_slices
@@ -15,8 +16,7 @@ class StepReuse(Method[StepReuseConfig]):
         return without_slices(config, preset)
 
     def check(self, preset: StepReuseConfig, config: ExperimentConfig) -> None:
-        if preset.order not in (0, 1):
-            raise ValueError(f"preset.order={preset.order}: use 0 (the last prediction) or 1 (a line through two)")
+        check_order(preset.order)
 
     def uses(self, preset: StepReuseConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})

@@ -17,3 +17,6 @@ class TensorConfig(MethodConfig):
 
     stale_layers: list[TensorLayers] = field(default_factory=list)
     """Which layers do not wait for their sum: some of attention, feed_forward, convolution."""
+
+    order: int = 0
+    """Forecast of what they add up late: 0 as it was, 1 a line through the last two."""

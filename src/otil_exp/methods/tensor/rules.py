@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from otil_exp.choices import TensorLayers
 from otil_exp.config import ExperimentConfig, MethodConfig
+from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.method import Method
 from otil_exp.methods.tensor.config import TensorConfig
 from otil_exp.methods.whole.rules import REFERENCE
@@ -21,6 +22,7 @@ class Tensor(Method[TensorConfig]):
         return REFERENCE if config.topology.world_size == 1 else preset
 
     def check(self, preset: TensorConfig, config: ExperimentConfig) -> None:
+        check_order(preset.order)
         shards, architecture = self.topology(preset, config).slices, architecture_of(config.model)
         counts = [(count, "channels") for count in architecture.channels]
         for count, what in [*counts, (architecture.norm_groups, "GroupNorm groups")]:
@@ -34,7 +36,7 @@ class Tensor(Method[TensorConfig]):
         """Layers in one order; none, or nobody to add up with, is tensor parallelism that waits."""
         layers = [layers for layers in TensorLayers if layers in preset.stale_layers]
         if preset.stale is None or not layers or self.topology(preset, config).slices == 1:
-            return replace(preset, stale=None, stale_layers=[])
+            return replace(preset, stale=None, stale_layers=[], order=0)
         return replace(preset, stale_layers=layers)
 
     def uses(self, preset: TensorConfig, config: ExperimentConfig) -> frozenset[str]:

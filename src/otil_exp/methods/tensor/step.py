@@ -66,7 +66,13 @@ def _parts(
     )
     with ExitStack() as undo:
         undo.enter_context(applied("peft_flag", "conv_shortcut", "partial_sums"))
-        layers = Layers(unet, distri_config, stale=config.preset.stale, stale_layers=config.preset.stale_layers)
+        layers = Layers(
+            unet,
+            distri_config,
+            stale=config.preset.stale,
+            stale_layers=config.preset.stale_layers,
+            order=config.preset.order,
+        )
         return layers, choice, undo.pop_all()
 
 
