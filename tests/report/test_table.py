@@ -128,6 +128,15 @@ def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> N
     assert found[1] == "balanced 4gpu_split every10 quantizer=fp8 residual=false"
 
 
+def test_names_say_what_a_codec_reaches_and_whether_renewal_rolls(tmp_path: Path, composed: Compose) -> None:
+    settings = [["codec=residual4"], ["codec=residual4", "codec.scope=all"], ["refresh=rolling10"]]
+    base = ("device=cpu", "preset=otil", "topology=4gpu_nosplit", f"output_dir={tmp_path}")
+    late, everything, rolling = names([prepare(composed(*base, *its)).folder for its in settings])
+    assert late == "otil 4gpu_nosplit k16 every10 scope=late"
+    assert everything == "otil 4gpu_nosplit k16 every10 scope=all"
+    assert rolling == "otil 4gpu_nosplit k16 rolling10"
+
+
 def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
     """A rank that cannot join the others fails before its record is begun: only the failure is noted."""
     empty = RunFolder(tmp_path / "empty")
