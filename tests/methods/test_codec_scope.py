@@ -30,7 +30,7 @@ METHODS = {
     "upstream": (LATE, {"groupnorm": GroupNormKind.upstream}),
     "balanced": (SILENT, REFRESH),
     "otil": (replace(UNGATHERED, gn_sync=True), REFRESH),
-    "otil_context": (BLOCKS, REFRESH | {"k": 16}),
+    "otil_context": (BLOCKS, {"warmup_steps": 1, "refresh_period": 3, "k": 16}),  # blocks of step 2 are read in step 3
 }
 
 
