@@ -119,6 +119,12 @@ def test_a_broken_folder_is_a_row_and_said_with_its_path(tmp_path: Path) -> None
     assert str(broken.path / "record.json") in text.replace("\n", "")
 
 
+def test_a_renewal_that_rolls_is_said(tmp_path: Path) -> None:
+    at_once, rolling = {"k": 32, "refresh_period": 10}, {"k": 32, "refresh_period": 10, "refresh_rolling": True}
+    text = shown(make_run(tmp_path, "1", effective=at_once), make_run(tmp_path, "2", effective=rolling))
+    assert text.count("rolling10") == 1
+
+
 def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> None:
     codecs = ("none", "fp8", "int8", "residual", "residual4")
     settings = [("preset=balanced", f"codec={codec}") for codec in codecs]
