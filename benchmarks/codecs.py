@@ -24,7 +24,7 @@ def main() -> None:
     copied = torch.empty_like(values)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {VALUES:,} fp16 values")
     print(f"copy {microseconds(lambda: copied.copy_(values)):.0f} us")
-    for quantizer in ("int8", "int4", "fp8"):
+    for quantizer in ("int8", "int4", "fp8", "int2", "int1"):
         codec = Codec(quantizer)
         encoded = codec.encode(values)
         there = microseconds(lambda codec=codec: codec.encode(values))

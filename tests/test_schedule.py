@@ -35,6 +35,15 @@ def test_a_method_without_exchange_has_no_final_step():
     assert schedule(6, 4, 0)[-1] == Step(5, "steady", synchronous=False, counter=5)
 
 
+def test_a_rolling_refresh_is_not_synchronous_and_leaves_the_counter_alone():
+    assert schedule(6, 1, 2, finalizes=True, rolling=True)[2:] == (
+        Step(2, "steady", synchronous=False, counter=2),
+        Step(3, "refresh", synchronous=False, counter=3),
+        Step(4, "steady", synchronous=False, counter=4),
+        Step(5, "final", synchronous=False, counter=5),
+    )
+
+
 def test_a_final_step_within_the_warm_up_stays_synchronous():
     assert schedule(3, 4, 0, finalizes=True)[-1] == Step(2, "final", synchronous=True, counter=2)
 

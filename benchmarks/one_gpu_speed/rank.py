@@ -20,7 +20,7 @@ from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
-from otil_exp.rank_unet.kinds import StepKinds
+from otil_exp.rank_unet.kinds import StepKinds, steady
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.topology import Topology
@@ -48,7 +48,7 @@ def prepared_unet(case: Case, device: torch.device) -> tuple[Any, dict[str, Any]
     ranks = rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device)
     method = step_of(config).build(config, ranks, plain, TrafficCounter())
     if case.engine == "compiled" and not case.both and len(method._kinds.examples) == 2:  # the silent step alone
-        method._kinds = StepKinds((WARMUP_STEPS + 1,), lambda counter: 0)
+        method._kinds = StepKinds((steady(WARMUP_STEPS + 1),), lambda step: 0)
     inputs = step_inputs(plain.config, case.size, dtype, device)
     unet = RankUNet(method, tuple(inputs["sample"].shape))
     unet.prepare(**inputs)

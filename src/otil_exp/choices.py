@@ -118,6 +118,15 @@ class Halos(StrEnum):
     """All of them every time: few bytes in SDXL (4 % of the context), and no seam grows old."""
 
 
+class CodecScope(StrEnum):
+    """Which exchanges a codec reaches."""
+
+    late = "late"
+    """Blocks of layer context, and noise predictions after warm-up: what a method adds to its layers' exchange."""
+    all = "all"
+    """Also what the layers exchange, waited for or a step late, in every step; GroupNorm statistics stay exact."""
+
+
 class Overlap(StrEnum):
     """When context that was sent after a step is used."""
 

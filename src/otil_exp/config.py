@@ -14,7 +14,17 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from otil_exp.choices import DeviceKind, Dtype, Engine, GroupNormKind, Mode, PromptSource, Scheduler, TrackerKind
+from otil_exp.choices import (
+    CodecScope,
+    DeviceKind,
+    Dtype,
+    Engine,
+    GroupNormKind,
+    Mode,
+    PromptSource,
+    Scheduler,
+    TrackerKind,
+)
 
 
 @dataclass
@@ -47,14 +57,18 @@ class KConfig:
 
 @dataclass
 class CodecConfig:
-    """How what is sent after warm-up is written down: the layer context of a method that sends it block by block, else
-    the noise prediction of a method with silent layers that gathers it; ignored by the others."""
+    """How what is sent is written down: the layer context of a method that sends it block by block, the noise
+    prediction of a method with silent layers that gathers it, and with scope=all what the layers of slices exchange;
+    ignored by the others."""
 
     quantizer: str = "none"
-    """none, fp8, int8 or int4; a name of otil_exp.exchange.QUANTIZERS."""
+    """none, fp8, int8, int4, int2 or int1; a name of otil_exp.exchange.QUANTIZERS."""
 
     residual: bool = False
     """Whether the change against what the peers hold is sent, with error feedback, instead of the value."""
+
+    scope: CodecScope = CodecScope.late
+    """late: what is sent beside the layers' own exchange; all: that, too, in synchronous steps as well."""
 
 
 @dataclass
@@ -63,6 +77,10 @@ class RefreshConfig:
 
     period: int = 0
     """Every period-th step after warm-up runs as a warm-up step; 0 never."""
+
+    rolling: bool = False
+    """Whether every step renews a period-th part of the layers' context instead, to be used in the next step; only of
+    methods with silent layers."""
 
 
 @dataclass

@@ -16,7 +16,8 @@ class Step:
     """Logical step, from 0."""
 
     kind: Kind
-    """warmup and refresh renew the layers' context, steady does not, final is followed by the exact gather."""
+    """warmup and refresh renew what a rank holds of the others, steady does not, final is followed by the exact gather.
+    A rolling refresh renews latent and noise prediction; the layers' context then is renewed in all steps."""
 
     synchronous: bool
     """Whether the layers exchange in this step, and every rank gets the exact noise prediction of all slices."""
@@ -30,12 +31,17 @@ NO_WARMUP = -1
 
 
 def schedule(
-    num_inference_steps: int, warmup_steps: int, refresh_period: int = 0, finalizes: bool = False
+    num_inference_steps: int,
+    warmup_steps: int,
+    refresh_period: int = 0,
+    finalizes: bool = False,
+    rolling: bool = False,
 ) -> tuple[Step, ...]:
     """Lay out the steps of a generation.
 
     Steps 0..warmup_steps are warm-up. After it every refresh_period-th step (0: none) is a refresh, the rest is steady.
     finalizes: the method has an exchange to finalise; its last step is "final" and otherwise runs as it would have.
+    rolling: the layers' context is renewed part by part in every step, so that a refresh is not synchronous.
     warmup_steps=NO_WARMUP is for methods without (one process, tensor parallelism, full_sync): all steps are steady,
     whatever the period, as no context grows old.
     Raises ValueError for a number of steps below 1, a warm-up below -1 or a negative period.
@@ -47,16 +53,16 @@ def schedule(
     if refresh_period < 0:
         raise ValueError(f"refresh.period={refresh_period}: use 0 or refresh=never for none, or a number of steps")
 
-    steps = [_step(index, warmup_steps, refresh_period) for index in range(num_inference_steps)]
+    steps = [_step(index, warmup_steps, refresh_period, rolling) for index in range(num_inference_steps)]
     if finalizes:
         last = steps[-1]
         steps[-1] = Step(last.index, "final", last.synchronous, last.counter)
     return tuple(steps)
 
 
-def _step(index: int, warmup_steps: int, refresh_period: int) -> Step:
+def _step(index: int, warmup_steps: int, refresh_period: int, rolling: bool) -> Step:
     if index <= warmup_steps:
         return Step(index, "warmup", synchronous=True, counter=index)
     if refresh_period and warmup_steps >= 0 and (index - warmup_steps) % refresh_period == 0:
-        return Step(index, "refresh", synchronous=True, counter=0)
+        return Step(index, "refresh", synchronous=not rolling, counter=index if rolling else 0)
     return Step(index, "steady", synchronous=False, counter=index)

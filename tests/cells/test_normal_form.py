@@ -44,7 +44,9 @@ def test_two_gpus_with_split_batch_are_one_cell_for_every_patch_preset(composed:
         ("tensor", ["groupnorm=exact", "groupnorm=upstream"]),
         ("tensor", ["preset=tensor", "preset.stale_layers=[attention]"]),
         ("otil", ["codec=none", "codec=int8"]),
-        ("distrifusion", ["codec=none", "codec=int8"]),
+        ("distrifusion", ["codec=none", "codec=int8", "codec.scope=all"]),
+        ("otil_context", ["codec.scope=late", "codec.scope=all"]),
+        ("distrifusion", ["refresh=never", "refresh=rolling10"]),
         ("otil_context", [f"preset.context={{score: random, against: {a}}}" for a in ("previous_step", "last_sent")]),
         (
             "otil_context",
@@ -80,6 +82,25 @@ def test_what_blocks_are_scored_on_matters_only_where_some_are_not_sent(composed
         assert same(composed, *[["preset=otil_context", k, on] for on in (latent, layer)]) == alike
 
 
+CODED = ("codec=none", *(f"codec={one}" for one in ("fp8", "int8", "residual", "residual4", "residual2", "residual1")))
+
+
+@pytest.mark.parametrize("preset", ["otil", "guide", "distrifusion", "full_sync", "balanced", "otil_context"])
+def test_a_codec_of_every_exchange_makes_a_new_cell_of_every_patch_method(composed: Compose, preset: str) -> None:
+    cells = [[f"preset={preset}", codec, "codec.scope=all"] for codec in CODED]
+    assert len(set(signatures(composed, cells))) == len(CODED)
+    assert same(composed, cells[0], [f"preset={preset}"])
+    late = [f"preset={preset}", "codec=residual4"]
+    assert not same(composed, late, [*late, "codec.scope=all"])
+
+
+def test_a_codec_is_ignored_where_layers_exchange_no_context_or_have_no_peers(composed: Compose) -> None:
+    for preset in ("preset=tensor", "preset=naive_patch", "preset=reference"):
+        assert same(composed, [preset], [preset, "codec=int8", "codec.scope=all"])
+    alone = ["preset=otil", "topology=2gpu_split"]
+    assert same(composed, alone, [*alone, "codec=int8", "codec.scope=all"])
+
+
 @pytest.mark.parametrize(
     ("preset", "matters"),
     [
@@ -89,6 +110,7 @@ def test_what_blocks_are_scored_on_matters_only_where_some_are_not_sent(composed
         ("otil", ["groupnorm=exact", "groupnorm=upstream"]),
         ("balanced", ["codec=none", "codec=int8", "codec=residual"]),
         ("otil_context", ["codec=none", "codec=fp8", "codec=residual", "k=k8", "preset.context.overlap=step"]),
+        ("otil", ["refresh=every10", "refresh=rolling10"]),
         ("tensor_stale", ["warmup_steps=1", "preset.stale=all", "preset.stale_layers=[attention]"]),
         ("otil", ["seed=0", "seed=1"]),
         ("otil", ["prompts.limit=2", "prompts.limit=3"]),
@@ -199,6 +221,8 @@ def test_layers_that_cannot_be_compiled_are_the_cell_of_what_they_run_as(compose
         (["preset=balanced", "groupnorm=upstream"], "groupnorm=upstream"),
         (["preset=tensor"], "tensor parallelism"),
         (["preset=otil_context"], "block by block"),
+        (["preset=otil", "codec=residual4", "codec.scope=all"], "codec.scope=all encodes between distrifuser's layers"),
+        (["preset=otil", "refresh=rolling10"], "refresh.rolling=true sends while layers compute"),
     ],
 )
 def test_a_method_that_cannot_be_compiled_says_why(typed: Typed, overrides: list[str], reason: str) -> None:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from codec_bounds import bound
 from otil_exp.exchange import Codec
 
-QUANTIZERS = ["none", "fp8", "int8", "int4"]
+QUANTIZERS = ["none", "fp8", "int8", "int4", "int2", "int1"]
 
 
 def sent(codec, values):
@@ -22,27 +23,6 @@ def wild(count, dtype, seed=0):
     values[::7] = 0
     values[128:256] = 0
     return values.to(dtype)
-
-
-def bound(quantizer, values):
-    """The most that each value (n,) may be off, worked out in float64.
-
-    Half a step of the group's scale (int8, int4); three bits of mantissa, rounded, or half of the
-    smallest float8 (fp8). Then one rounding to the dtype: half of its last bit, which does not shrink
-    any more among its smallest numbers.
-    """
-    exact = values.double()
-    if quantizer == "none":
-        return torch.zeros_like(exact)
-    padded = torch.nn.functional.pad(exact.abs(), (0, -len(exact) % 128)).view(-1, 128)
-    scales = padded.amax(dim=1, keepdim=True) / {"fp8": 448, "int8": 127, "int4": 7}[quantizer]
-    scales = scales.expand(-1, 128).flatten()[: len(exact)]
-    lost = torch.maximum(exact.abs() / 16, scales / 2**10) if quantizer == "fp8" else scales / 2
-    lost = lost * (1 + 1e-6)  # scales are float32
-    finfo = torch.finfo(values.dtype)
-    return lost + torch.maximum(
-        (exact.abs() + lost) * finfo.eps / 2, torch.tensor(finfo.smallest_normal * finfo.eps / 2)
-    )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-6])
@@ -76,12 +56,43 @@ def test_fp8_keeps_three_bits_of_mantissa():
     assert sent(Codec("fp8"), values)[:4].tolist() == [448, 18, 20, 4 * 2**-9]
 
 
-@pytest.mark.parametrize(("quantizer", "expected"), zip(QUANTIZERS, (2000, 8 * 132, 8 * 132, 8 * 68), strict=True))
-def test_a_byte_or_half_a_byte_a_value_and_a_scale_for_128_of_them(quantizer, expected):
+def test_int2_is_half_or_twice_the_groups_mean_magnitude():
+    values = torch.tensor([0.5, -0.5, 4.0, -4.0]).repeat(32)  # mean magnitude 2.25
+    assert sent(Codec("int2"), values)[:4].tolist() == [1.125, -1.125, 4.5, -4.5]
+
+
+def test_int1_is_the_groups_mean_magnitude():
+    values = torch.tensor([1.0, -3.0]).repeat(64)
+    assert sent(Codec("int1"), values)[:2].tolist() == [2, -2]
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+def test_a_group_of_zeros_stays_one(quantizer):
+    assert sent(Codec(quantizer), torch.zeros(200)).eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "expected"),
+    [("int4", 0x91F8), ("int2", 0b11101111), ("int1", 0b11101101_11111111)],  # two bytes, the first one lowest
+)
+def test_the_first_of_the_values_of_a_byte_lies_lowest(quantizer, expected):
+    values = {
+        "int4": [0, 7, -7, 1.4],  # -7 to 7 are 1 to 15: 8, 15, 1, 9
+        "int2": [8, 8, -8, 8, -0.5, -0.5, -0.5, -0.5],  # bits: large, not negative
+        "int1": [1, 1, 1, 1, 1, 1, 1, 1, 1, -1, 1, 1, -1, 1, 1, 1],
+    }[quantizer]
+    encoded = Codec(quantizer).encode(torch.tensor(values).repeat(128 // len(values)))
+    assert encoded[4].item() + 256 * encoded[5].item() == expected
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "expected"), zip(QUANTIZERS, (2000, *(8 * (4 + n) for n in (128, 128, 64, 32, 16))), strict=True)
+)
+def test_bits_a_value_and_a_scale_for_128_of_them(quantizer, expected):
     assert Codec(quantizer).size(1000, torch.float16) == expected
 
 
-@pytest.mark.parametrize("quantizer", ["fp8", "int8", "int4"])
+@pytest.mark.parametrize("quantizer", QUANTIZERS[1:])
 def test_errors_of_changes_do_not_add_up(quantizer):
     """The receiver holds what was sent; a change is against that, so what is off is what one change loses."""
     codec, generator = Codec(quantizer, residual=True), torch.Generator().manual_seed(1)
@@ -95,7 +106,7 @@ def test_errors_of_changes_do_not_add_up(quantizer):
 
 
 def test_a_codec_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="none, fp8, int8, int4"):
+    with pytest.raises(ValueError, match="none, fp8, int8, int4, int2, int1"):
         Codec("zip")
     with pytest.raises(ValueError, match="codec=residual"):
         Codec("none", residual=True)

@@ -119,6 +119,12 @@ def test_a_broken_folder_is_a_row_and_said_with_its_path(tmp_path: Path) -> None
     assert str(broken.path / "record.json") in text.replace("\n", "")
 
 
+def test_a_renewal_that_rolls_is_said(tmp_path: Path) -> None:
+    at_once, rolling = {"k": 32, "refresh_period": 10}, {"k": 32, "refresh_period": 10, "refresh_rolling": True}
+    text = shown(make_run(tmp_path, "1", effective=at_once), make_run(tmp_path, "2", effective=rolling))
+    assert text.count("rolling10") == 1
+
+
 def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> None:
     codecs = ("none", "fp8", "int8", "residual", "residual4")
     settings = [("preset=balanced", f"codec={codec}") for codec in codecs]
@@ -126,6 +132,15 @@ def test_names_differ_where_cells_differ(tmp_path: Path, composed: Compose) -> N
     found = names([prepare(composed(*base, *its)).folder for its in settings])
     assert len(set(found)) == 5
     assert found[1] == "balanced 4gpu_split every10 quantizer=fp8 residual=false"
+
+
+def test_names_say_what_a_codec_reaches_and_whether_renewal_rolls(tmp_path: Path, composed: Compose) -> None:
+    settings = [["codec=residual4"], ["codec=residual4", "codec.scope=all"], ["refresh=rolling10"]]
+    base = ("device=cpu", "preset=otil", "topology=4gpu_nosplit", f"output_dir={tmp_path}")
+    late, everything, rolling = names([prepare(composed(*base, *its)).folder for its in settings])
+    assert late == "otil 4gpu_nosplit k16 every10 scope=late"
+    assert everything == "otil 4gpu_nosplit k16 every10 scope=all"
+    assert rolling == "otil 4gpu_nosplit k16 rolling10"
 
 
 def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:

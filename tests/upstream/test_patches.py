@@ -13,6 +13,7 @@ from otil_exp.upstream.imports import (
     PatchParallelismCommManager,
     imported,
     pp_attn,
+    pp_conv2d,
     tp_modules,
 )
 from otil_exp.upstream.patches import PATCHES, applied, conv_shortcut, gn_sync, peft_flag
@@ -32,7 +33,7 @@ def config(**settings):
 
 
 def state():
-    owners = (pp_attn, DistriResnetBlock2DTP, PatchParallelismCommManager, DistriGroupNorm, *tp_modules)
+    owners = (pp_attn, pp_conv2d, DistriResnetBlock2DTP, PatchParallelismCommManager, DistriGroupNorm, *tp_modules)
     return [dict(vars(owner)) for owner in owners]
 
 

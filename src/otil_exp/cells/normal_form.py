@@ -43,6 +43,8 @@ def _used(config: ExperimentConfig) -> dict[str, Any]:
     values = {name: getattr(config if name in used else _UNSAID, name) for name in OPTIONAL}
     if "k" in used:
         values["k"] = replace(config.k, budget=float(method.budget(config.preset, config)))
+    if values["codec"].quantizer == "none":
+        values["codec"] = _UNSAID.codec
     if not 0 < values["refresh"].period < config.num_inference_steps - config.warmup_steps:
         values["refresh"] = _UNSAID.refresh
     return values

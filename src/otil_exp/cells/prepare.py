@@ -72,7 +72,11 @@ def _planned(config: dict[str, Any], what: ExperimentConfig) -> dict[str, Any]:
         "method": what.preset.name,
         "is_reference": is_reference(what),
         "topology": {"name": topology.name, "world_size": topology.world_size, "split_batch": topology.split_batch},
-        "effective": {"k": int(what.k.budget) or None, "refresh_period": what.refresh.period},
+        "effective": {
+            "k": int(what.k.budget) or None,
+            "refresh_period": what.refresh.period,
+            "refresh_rolling": what.refresh.rolling,
+        },
         "config": config,
         "command": _command(),
     }

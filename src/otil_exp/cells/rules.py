@@ -79,6 +79,16 @@ def _check_steps(config: ExperimentConfig) -> None:
             ),
             (period < 0, f"refresh.period={period}: use 0 (never) or a number of steps, such as refresh=every10"),
             (
+                config.refresh.rolling and period == 0 and method_of(config).rolls,
+                "refresh.rolling=true with refresh.period=0: say in how many steps every layer has its turn, such as "
+                "refresh=rolling10, or use refresh.rolling=false",
+            ),
+            (
+                config.refresh.rolling and uses(config, "refresh") and not method_of(config).rolls,
+                f"refresh.rolling=true with preset={config.preset.name}: only layers that are silent otherwise can "
+                "take turns; use preset=otil or preset=balanced, or refresh.rolling=false",
+            ),
+            (
                 not 0 <= config.seed <= LARGEST_SEED,
                 f"seed={config.seed}: use a number from 0 to 2**63 - 1, such as seed=0",
             ),

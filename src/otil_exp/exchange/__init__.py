@@ -7,6 +7,7 @@ blocks of the latent (preset=guide), ContextExchange their context in all layers
 
 from otil_exp.exchange.blocks import BlockGrid, resolve_budget
 from otil_exp.exchange.codec import QUANTIZERS, Codec
+from otil_exp.exchange.coded import CodedContext
 from otil_exp.exchange.context import ContextExchange, Selection
 from otil_exp.exchange.context_map import check_blocks, split_budget
 from otil_exp.exchange.gather import gather
@@ -21,6 +22,7 @@ __all__ = [
     "SCORES",
     "BlockGrid",
     "Codec",
+    "CodedContext",
     "ContextExchange",
     "LatentExchange",
     "Polling",

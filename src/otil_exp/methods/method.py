@@ -43,6 +43,9 @@ class Method(Generic[C]):
     shares_weights = True
     """Whether the layers stay whole, so that the next run of a process can have the same weights."""
 
+    rolls = False
+    """Whether a renewal of the layers' context can be spread over the steps (refresh.rolling)."""
+
     def topology(self, preset: C, config: ExperimentConfig) -> Topology:
         """Where the ranks stand."""
         asked = config.topology
@@ -67,7 +70,14 @@ class Method(Generic[C]):
         """The steps of a picture. Expects an effective config."""
         warms_up = "warmup_steps" in self.uses(preset, config)
         warmup_steps = config.warmup_steps if warms_up else NO_WARMUP
-        return schedule(config.num_inference_steps, warmup_steps, config.refresh.period, self.finalizes(preset))
+        refresh = config.refresh
+        return schedule(
+            config.num_inference_steps,
+            warmup_steps,
+            refresh.period,
+            finalizes=self.finalizes(preset),
+            rolling=refresh.rolling,
+        )
 
     def finalizes(self, preset: C) -> bool:
         """Whether the last step is followed by a gather that makes the latent exact."""

@@ -92,7 +92,7 @@ class KeepOwnSlice:
         self._held: torch.Tensor | None = None
 
     def __call__(self, local: torch.Tensor, step: Step) -> torch.Tensor:
-        if step.synchronous:
+        if step.synchronous or step.kind == "refresh":
             self._held = self._gather(local, step)
         else:
             assert self._held is not None, "a picture starts with a synchronous step"

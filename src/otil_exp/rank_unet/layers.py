@@ -9,6 +9,7 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.schedule import Step
 
 
 class StepLayers(Protocol):
@@ -17,9 +18,9 @@ class StepLayers(Protocol):
     unet: UNet2DConditionModel
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
-        """Run the UNet of the step whose counter was set."""
+        """Run the UNet of the step that was set."""
 
-    def set_counter(self, counter: int) -> None:
+    def set_step(self, step: Step) -> None:
         """Tell every layer which step comes next."""
 
     def register(self, call: Callable[[], Any]) -> None:
@@ -44,7 +45,7 @@ class PlainLayers:
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
         return predict(self.unet, inputs)
 
-    def set_counter(self, counter: int) -> None: ...
+    def set_step(self, step: Step) -> None: ...
 
     def register(self, call: Callable[[], Any]) -> None: ...
 

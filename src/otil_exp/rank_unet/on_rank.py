@@ -82,15 +82,15 @@ class LayersOnRank(OnRank):
     def prepare(self, inputs: StepInputs) -> None:
         """As pipelines.py:62-168 does: register, call each kind of step, capture it."""
         assert self.engine is not None, "the method is closed"
-        parts = [(counter, self._cut(inputs, counter).static()) for counter in self._kinds.examples]
+        parts = [(step, self._cut(inputs, step.counter).static()) for step in self._kinds.examples]
         self._layers.register(lambda: self._layers(parts[0][1]))
         self.registered()
-        for counter, part in parts:  # libraries and communicators start up here, which a capture could not bear
-            self._layers.set_counter(counter)
+        for step, part in parts:  # libraries and communicators start up here, which a capture could not bear
+            self._layers.set_step(step)
             self._layers(part)
         self._layers.clear()
-        for kind, (counter, part) in enumerate(parts):
-            self._layers.set_counter(counter)
+        for kind, (step, part) in enumerate(parts):
+            self._layers.set_step(step)
             self.engine.capture(kind, self._compute_alone, part)
         self._layers.clear()
 
@@ -100,8 +100,8 @@ class LayersOnRank(OnRank):
     def run_layers(self, inputs: StepInputs, step: Step) -> torch.Tensor:
         """Output of the layers for this rank's part of the inputs, (b / halves, 4, h, w)."""
         assert self.engine is not None, "the method is closed"
-        self._layers.set_counter(step.counter)
-        local = self.engine.run(self._kinds.of(step.counter), self._layers, self._cut(inputs, step.counter))
+        self._layers.set_step(step)
+        local = self.engine.run(self._kinds.of(step), self._layers, self._cut(inputs, step.counter))
         self._layers.after_step()
         return local
 

@@ -16,7 +16,7 @@ GLOSSARY = {
     "reference": "the same model, prompts and seeds on one GPU; what quality is judged against.",
     "warm-up": "the first steps, which exchange everything at once; step times and bytes are means over those after.",
     "k": "blocks of a slice that are sent a step.",
-    "refresh": "steps that exchange everything again: every so many (every10).",
+    "refresh": "steps that exchange everything again: every so many (every10), or a part of it in each (rolling10).",
     "seam, levels": "how much more the picture steps where slices meet than the reference does there, in grey levels "
     "of 255.",
     "PSNR, SSIM, LPIPS": "closeness of a picture to the reference's of the same prompt and seed, then the mean over "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -50,12 +51,18 @@ def _table(folders: Sequence[RunFolder], runs: Sequence[Run], *, errors: bool) -
             f"{run.method} {variant}".strip(),
             run.topology,
             str(effective.get("k") or "-"),
-            str(effective.get("refresh_period") or "-"),
+            _renewal(effective),
             *(column[i].with_error if errors else column[i].text for column in by_column),
             run.status,
         ]
         table.add_row(*map(Text, row))  # as typed: no markup
     return table
+
+
+def _renewal(effective: dict[str, Any]) -> str:
+    """As in a name: in how many steps the layers' context is renewed, at once or in turns."""
+    rolling = "rolling" if effective.get("refresh_rolling") else ""
+    return f"{rolling}{effective['refresh_period']}" if effective.get("refresh_period") else "-"
 
 
 def _paths(runs: Sequence[Run]) -> list[Text]:

@@ -157,6 +157,7 @@ def _effective_facts(effective: ExperimentConfig) -> dict[str, Any]:
     return {
         "k": int(effective.k.budget) or None,
         "refresh_period": effective.refresh.period,
+        "refresh_rolling": effective.refresh.rolling,
         "warmup_steps": effective.warmup_steps if uses(effective, "warmup_steps") else None,
         "groupnorm": effective.groupnorm.name,
         "codec": plain["codec"],

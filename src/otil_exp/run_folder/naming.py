@@ -35,7 +35,8 @@ def short_name(record: dict[str, Any]) -> str:
     parts = [str(record.get("method") or "unknown")]
     parts += [record["topology"]["name"]] if "name" in record.get("topology", {}) else []
     parts += [f"k{effective['k']}"] if effective.get("k") else []
-    parts += [f"every{effective['refresh_period']}"] if effective.get("refresh_period") else []
+    word = "rolling" if effective.get("refresh_rolling") else "every"
+    parts += [f"{word}{effective['refresh_period']}"] if effective.get("refresh_period") else []
     return " ".join(parts)
 
 

@@ -51,6 +51,7 @@ with imported():
     from distrifuser.models.distri_sdxl_unet_tp import DistriUNetTP
     from distrifuser.modules.base_module import BaseModule
     from distrifuser.modules.pp import attn as pp_attn
+    from distrifuser.modules.pp import conv2d as pp_conv2d
     from distrifuser.modules.pp.attn import DistriSelfAttentionPP
     from distrifuser.modules.pp.conv2d import DistriConv2dPP
     from distrifuser.modules.pp.groupnorm import DistriGroupNorm
@@ -80,5 +81,6 @@ __all__ = [
     "PatchParallelismCommManager",
     "imported",
     "pp_attn",
+    "pp_conv2d",
     "tp_modules",
 ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from otil_exp.choices import GnSync, Halos, Overlap
 from otil_exp.config import ExperimentConfig, MethodConfig
-from otil_exp.exchange import Codec, check_blocks, split_budget
+from otil_exp.exchange import check_blocks, split_budget
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
 from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.gn_sync import gn_sync_of
@@ -32,7 +32,7 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
         if cut:
             self._check_width(config)  # before blocks that would tile such a width, and not do either
         check_selection("preset.context", preset.context, config)
-        Codec(config.codec.quantizer, config.codec.residual)
+        super().check(preset, config)
         if cut:
             self._check_cells(preset.context, config)
 

@@ -9,7 +9,8 @@ from diffusers import UNet2DConditionModel
 
 from otil_exp.choices import GnSync
 from otil_exp.config import ExperimentConfig
-from otil_exp.exchange import Codec, ContextExchange, Selection
+from otil_exp.exchange import ContextExchange, Selection
+from otil_exp.methods.codec_scope import codec_of
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig
 from otil_exp.methods.context_blocks.rules import read_after
 from otil_exp.methods.gn_sync import gn_sync_of
@@ -89,7 +90,7 @@ def _context_exchange(config: ExperimentConfig, ranks: RankContext, layers: Laye
         slices=ranks.topology.slices,
         overlap=context.overlap,
         every=context.every,
-        codec=Codec(config.codec.quantizer, config.codec.residual),
+        codec=codec_of(config),
         group=ranks.batch_group,
     )
 

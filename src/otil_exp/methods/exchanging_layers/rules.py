@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from otil_exp.config import ExperimentConfig
+from otil_exp.methods.codec_scope import codes_layers
 from otil_exp.methods.exchanging_layers.config import ExchangingLayersConfig, SyncMode
 from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.patch import PatchMethod
@@ -21,7 +22,8 @@ class ExchangingLayers(PatchMethod[ExchangingLayersConfig]):
 
     def uses(self, preset: ExchangingLayersConfig, config: ExperimentConfig) -> frozenset[str]:
         waits = preset.sync_mode is SyncMode.full_sync
-        return frozenset({"groupnorm"}) if waits else frozenset({"groupnorm", "warmup_steps"})
+        used = frozenset({"groupnorm"}) if waits else frozenset({"groupnorm", "warmup_steps"})
+        return used | {"codec"} if codes_layers(config) else used
 
     def obstacle(self, preset: ExchangingLayersConfig, config: ExperimentConfig) -> str | None:
         if preset.sync_mode is not SyncMode.full_sync:

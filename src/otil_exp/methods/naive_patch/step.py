@@ -12,7 +12,7 @@ from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.rank_unet.alone import alone_parts
 from otil_exp.rank_unet.assemblies import GatherSlices
 from otil_exp.rank_unet.inputs import StepInputs, own_part
-from otil_exp.rank_unet.kinds import ALIKE, StepKinds
+from otil_exp.rank_unet.kinds import ALIKE, FIRST, StepKinds, steady
 from otil_exp.rank_unet.on_rank import LayersOnRank
 from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
@@ -38,7 +38,7 @@ class NaivePatchOnRank(LayersOnRank):
         assert isinstance(config.preset, NaivePatchConfig)
         dim = split_dim(config.preset.split_scheme)
         turns = config.preset.split_scheme is SplitScheme.alternate
-        kinds = StepKinds(examples=(0, 1), of=lambda counter: dim(counter) - ROWS) if turns else ALIKE
+        kinds = StepKinds(examples=(FIRST, steady(1)), of=lambda step: dim(step.counter) - ROWS) if turns else ALIKE
         layers, choice, undo = alone_parts(config.engine.name, ranks, unet, traffic)
         super().__init__(layers, choice, traffic, cut=own_part(ranks, dim), kinds=kinds, undo=undo)
         self._gather = GatherSlices(ranks, dim)

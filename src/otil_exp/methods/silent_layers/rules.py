@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from otil_exp.config import ExperimentConfig
-from otil_exp.exchange import Codec
+from otil_exp.methods.codec_scope import codes_layers
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.methods.patch import PatchMethod
 from otil_exp.methods.selection_rules import budget_of, check_selection, normal_selection
@@ -14,6 +14,8 @@ from otil_exp.methods.silent_layers.config import SilentLayersConfig
 
 class SilentLayers(PatchMethod[SilentLayersConfig]):
     """guide, otil, balanced."""
+
+    rolls = True
 
     def check(self, preset: SilentLayersConfig, config: ExperimentConfig) -> None:
         gn_sync_of(preset.gn_sync)
@@ -40,8 +42,7 @@ class SilentLayers(PatchMethod[SilentLayersConfig]):
             )
         if preset.transmit is not None:
             check_selection("preset.transmit", preset.transmit, config)
-        else:
-            Codec(config.codec.quantizer, config.codec.residual)
+        super().check(preset, config)
 
     def _ends_apart(self, preset: SilentLayersConfig, config: ExperimentConfig) -> bool:
         topology = self.topology(preset, config)
@@ -56,7 +57,13 @@ class SilentLayers(PatchMethod[SilentLayersConfig]):
         )
 
     def uses(self, preset: SilentLayersConfig, config: ExperimentConfig) -> frozenset[str]:
-        return frozenset({"groupnorm", "warmup_steps", "refresh", "codec" if preset.noise_gather else "k"})
+        used = frozenset({"groupnorm", "warmup_steps", "refresh"} | (set() if preset.noise_gather else {"k"}))
+        return used | {"codec"} if preset.noise_gather or codes_layers(config) else used
+
+    def obstacle(self, preset: SilentLayersConfig, config: ExperimentConfig) -> str | None:
+        if config.refresh.rolling and config.refresh.period:
+            return "refresh.rolling=true sends while layers compute, which a compiled graph cannot hold"
+        return super().obstacle(preset, config)
 
     def finalizes(self, preset: SilentLayersConfig) -> bool:
         return preset.transmit is not None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from diffusers import UNet2DConditionModel
 
+from otil_exp.choices import GnSync
 from otil_exp.config import ExperimentConfig
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import Codec, LatentExchange, ReplayedExchange, repair_pair
+from otil_exp.methods.codec_scope import codec_of
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.methods.patch_step import PatchOnRank
 from otil_exp.methods.selection_rules import grid_of
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.rank_unet.assemblies import GatherSlices, KeepOwnSlice
 from otil_exp.rank_unet.inputs import StepInputs
-from otil_exp.rank_unet.kinds import synchronous_or_silent
+from otil_exp.rank_unet.kinds import synchronous_or_rolling, synchronous_or_silent
 from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
@@ -28,8 +30,12 @@ class SilentLayersOnRank(PatchOnRank):
     ) -> None:
         assert isinstance(config.preset, SilentLayersConfig)
         preset = config.preset
-        kinds = synchronous_or_silent(config.warmup_steps)
-        super().__init__(config, ranks, unet, traffic, mode="no_sync", kinds=kinds, gn_sync=gn_sync_of(preset.gn_sync))
+        gn_sync, rolling = gn_sync_of(preset.gn_sync), config.refresh.period if config.refresh.rolling else 0
+        mode, kinds = "no_sync", synchronous_or_silent(config.warmup_steps)
+        if rolling:  # those whose turn it is are layers of a mode that is one step late
+            mode = "sync_gn" if gn_sync is GnSync.exact else "separate_gn"
+            kinds = synchronous_or_rolling(config.warmup_steps, rolling)
+        super().__init__(config, ranks, unet, traffic, mode=mode, kinds=kinds, gn_sync=gn_sync, rolling=rolling)
         repaired = preset.cfg_repair and ranks.topology.split_batch
         self._assemble = (
             GatherSlices(ranks, codec=_codec(config))
@@ -86,7 +92,7 @@ def _codec(config: ExperimentConfig) -> Codec | None:
     """How a gathered noise prediction is written down; None as it is."""
     if config.codec.quantizer == "none":
         return None
-    return Codec(config.codec.quantizer, config.codec.residual)
+    return codec_of(config)
 
 
 build = SilentLayersOnRank

@@ -12,11 +12,13 @@ from torch import nn
 
 from otil_exp.choices import GnSync
 from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.rank_unet.kinds import FIRST
 from otil_exp.rank_unet.sliced.graph import Graph
 from otil_exp.rank_unet.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.statistics_exchange import StatisticsExchange
 from otil_exp.rank_unet.sliced.tree import silent_copy, slice_layers
+from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 
@@ -57,13 +59,13 @@ class SlicedLayers:
         if self._slices == 1:
             self._forms[False] = self._compiled(unet, communicates=False)
 
-    def set_counter(self, counter: int) -> None:
+    def set_step(self, step: Step) -> None:
         """Say which step comes next; what it needs of the one before has arrived then."""
-        self._synchronous = self._slices > 1 and counter <= self._last_synchronous
+        self._synchronous = self._slices > 1 and step.counter <= self._last_synchronous
         self.wait()
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
-        """Run the UNet of the step whose counter was set."""
+        """Run the UNet of the step that was set."""
         return self._forms[self._synchronous](inputs)
 
     def register(self, call: Callable[[], Any]) -> None:
@@ -71,7 +73,7 @@ class SlicedLayers:
         if self._slices == 1:
             return
         self._forms = {True: lambda inputs: predict(self.unet, inputs)}
-        self.set_counter(0)
+        self.set_step(FIRST)
         call()
         if self._gn_sync is GnSync.fused:
             norms = [module for module in self.unet.modules() if isinstance(module, SlicedGroupNorm)]

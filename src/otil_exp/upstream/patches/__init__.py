@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from otil_exp.upstream.patches.comm_queue import comm_queue
+from otil_exp.upstream.patches.context_gather import context_gather
 from otil_exp.upstream.patches.conv_shortcut import conv_shortcut
 from otil_exp.upstream.patches.exact_groupnorm import exact_groupnorm
 from otil_exp.upstream.patches.gn_sync import gn_sync
@@ -20,6 +21,7 @@ PATCHES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "peft_flag": peft_flag,
     "conv_shortcut": conv_shortcut,
     "comm_queue": comm_queue,
+    "context_gather": context_gather,
     "partial_sums": partial_sums,
     "exact_groupnorm": exact_groupnorm,
     "gn_sync": gn_sync,  # wraps the forward that exact_groupnorm installs, hence after it
@@ -43,6 +45,7 @@ __all__ = [
     "PATCHES",
     "applied",
     "comm_queue",
+    "context_gather",
     "conv_shortcut",
     "exact_groupnorm",
     "gn_sync",
