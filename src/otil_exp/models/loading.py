@@ -95,9 +95,12 @@ class Models:
         """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
 
         keep: a later run gets the same weights without loading them; the UNet is then a copy that shares them.
+        Another model that was kept goes: beside this one it would count as the run's memory.
         """
         key = f"{model} on {device}"
-        pipeline = self._kept.pop(key, None) or _loaded(model, device)
+        pipeline = self._kept.pop(key, None)
+        self._kept.clear()
+        pipeline = pipeline or _loaded(model, device)
         if not keep:
             return _scheduled(pipeline, scheduler)
         self._kept[key] = pipeline

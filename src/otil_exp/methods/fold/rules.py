@@ -18,6 +18,8 @@ ORDERS = (0, 1, 2)
 class Fold(Method[FoldConfig]):
     """As many stages as a half has ranks; no rule on the height but the model's own."""
 
+    shares_weights = False
+
     def comes_to(self, preset: FoldConfig, config: ExperimentConfig) -> MethodConfig:
         return REFERENCE if config.topology.world_size == 1 else preset
 
