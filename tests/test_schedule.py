@@ -23,7 +23,7 @@ def test_every_step_of_a_short_run():
         Step(2, "steady", synchronous=False, counter=2),
         Step(3, "refresh", synchronous=True, counter=0),
         Step(4, "steady", synchronous=False, counter=4),
-        Step(5, "final", synchronous=True, counter=0),  # it would have been a refresh
+        Step(5, "refresh", synchronous=True, counter=0),  # exact already
     )
 
 
@@ -44,8 +44,15 @@ def test_a_rolling_refresh_is_not_synchronous_and_leaves_the_counter_alone():
     )
 
 
-def test_a_final_step_within_the_warm_up_stays_synchronous():
-    assert schedule(3, 4, 0, finalizes=True)[-1] == Step(2, "final", synchronous=True, counter=2)
+def test_a_last_step_within_the_warm_up_is_warm_up():
+    assert schedule(3, 4, 0, finalizes=True)[-1] == Step(2, "warmup", synchronous=True, counter=2)
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+@pytest.mark.parametrize("period", range(5))
+def test_the_kind_of_a_step_says_whether_it_is_synchronous(steps, period):
+    for step in schedule(steps, 2, period, finalizes=True):
+        assert step.synchronous is (step.kind in ("warmup", "refresh"))
 
 
 def test_without_a_warm_up_all_steps_are_steady():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["warmup", "steady", "refresh", "final"]
@@ -16,8 +16,9 @@ class Step:
     """Logical step, from 0."""
 
     kind: Kind
-    """warmup and refresh renew what a rank holds of the others, steady does not, final is followed by the exact gather.
-    A rolling refresh renews latent and noise prediction; the layers' context then is renewed in all steps."""
+    """warmup and refresh are synchronous and renew the layers' context, steady does not; final is a last step that
+    would not have been synchronous, and is followed by the exact gather. A rolling refresh is not synchronous: it
+    renews latent and noise prediction, and the layers' context is renewed in all steps."""
 
     synchronous: bool
     """Whether the layers exchange in this step, and every rank gets the exact noise prediction of all slices."""
@@ -40,7 +41,8 @@ def schedule(
     """Lay out the steps of a generation.
 
     Steps 0..warmup_steps are warm-up. After it every refresh_period-th step (0: none) is a refresh, the rest is steady.
-    finalizes: the method has an exchange to finalise; its last step is "final" and otherwise runs as it would have.
+    finalizes: the method has an exchange to finalise; a last step that is not synchronous is "final". A synchronous one
+    keeps its kind, since nothing but what always follows it is left to do.
     rolling: the layers' context is renewed part by part in every step, so that a refresh is not synchronous.
     warmup_steps=NO_WARMUP is for methods without (one process, tensor parallelism, full_sync): all steps are steady,
     whatever the period, as no context grows old.
@@ -54,9 +56,8 @@ def schedule(
         raise ValueError(f"refresh.period={refresh_period}: use 0 or refresh=never for none, or a number of steps")
 
     steps = [_step(index, warmup_steps, refresh_period, rolling) for index in range(num_inference_steps)]
-    if finalizes:
-        last = steps[-1]
-        steps[-1] = Step(last.index, "final", last.synchronous, last.counter)
+    if finalizes and not steps[-1].synchronous:
+        steps[-1] = replace(steps[-1], kind="final")
     return tuple(steps)
 
 

@@ -176,6 +176,27 @@ def wandb_ids(folder: RunFolder) -> list[str]:
     return [re.sub(r"offline-run-\d+_\d+-", "", name) for name in names]
 
 
+def test_a_node_that_is_drained_ends_what_it_runs(cluster: Cluster, tmp_path: Path) -> None:
+    """And a job that goes back to the queue meanwhile is none whose node has failed."""
+    command = cluster.start(
+        "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", faults="reference:0:slow"
+    )
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    job = job_of(tmp_path, *runs(tmp_path).values())
+    [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
+    try:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=planted")
+        until(lambda: "drain" in cluster.ask("sinfo", "--noheader", f"--nodes={node}", "--format=%T"), "the drain")
+        cluster.ask("scancel", "--signal=USR2", "--batch", job)
+        status, said = ended(command)
+    finally:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert status == 0, said
+    assert "keeps away from" not in said
+    [folder] = runs(tmp_path).values()
+    assert (folder.record["status"], len(folder.record["resumed"]), len(pictures(folder))) == ("done", 1, 4)
+
+
 @pytest.mark.parametrize(
     ("requeue", "word"),
     [((), "keeps away from"), (("+hydra.launcher.additional_parameters.no_requeue=true",), "its cells start again as")],

@@ -14,6 +14,8 @@ from rich.console import Console
 from composing import Compose
 from otil_exp.cells.grid import Member, check_grid
 from otil_exp.run.failure import note_failure
+from otil_exp.run_folder.cell import Cell
+from otil_exp.run_folder.folder import RunFolder
 from otil_exp.slurm import watch
 from otil_exp.slurm.interrupts import undisturbed
 from otil_exp.slurm.queue import QueueError, Standing
@@ -215,3 +217,54 @@ def test_ctrl_c_waits_until_what_was_submitted_is_noted(capfd: pytest.CaptureFix
     assert "lived" in capfd.readouterr().out
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_what_waited_for_a_reference_waits_for_its_new_job_or_is_scored_after_it(
+    composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Job 7 has the reference, and its node fails. Of the jobs that waited for it 8 starts at once and ends before the
+    reference's new one, 20; 9 still waits. In the end what 8 ran lacks its scores, and is submitted as 21."""
+    presets = ("reference", "balanced", "otil")
+    configs = [composed(f"preset={preset}", "topology=2gpu_nosplit", "device=cpu") for preset in presets]
+    reference, early, late = check_grid(configs, presets)
+    assert reference.cell.folder.is_reference
+    monkeypatch.setattr(RunFolder, "finished", True)
+    looks = iter(
+        [
+            {"7": "NODE_FAIL", "8": "RUNNING", "9": "PENDING"},
+            {"20": "RUNNING", "8": "COMPLETED", "9": "PENDING"},
+            {"20": "COMPLETED", "9": "COMPLETED"},
+            {"21": "COMPLETED"},
+        ]
+    )
+    scored = {id(reference), id(late)}
+    after: list[tuple[str, str]] = []
+    again: list[list[Member]] = []
+
+    def look(jobs: Iterable[str]) -> dict[str, Standing]:
+        states = next(looks)
+        assert states.keys() == set(jobs)
+        return {job: Standing(state=state, nodes="n1") for job, state in states.items()}
+
+    def submit_again(members: Sequence[Member], exclude: Sequence[str]) -> list[Submitted]:
+        again.append(list(members))
+        return [Submitted(str(19 + len(again)), list(members), "2026-01-01T00:00:00+00:00")]
+
+    def settled(cell: Cell) -> bool:
+        return again != [] and any(cell is member.cell for member in (reference, late) if id(member) in scored)
+
+    monkeypatch.setattr(watch, "standings", look)
+    monkeypatch.setattr(watch, "settled", settled)
+    monkeypatch.setattr(watch, "unhealthy", lambda nodes: ["n1"])
+    monkeypatch.setattr(watch, "put_after", lambda job, dependency: after.append((job, dependency)))
+    own = settings(tmp_path)
+    own.additional_parameters = {"dependency": "singleton"}
+    failures: dict[str, str] = {}
+    jobs = [
+        Submitted(job, [m], "2026-01-01T00:00:00+00:00") for job, m in zip("789", (reference, early, late), strict=True)
+    ]
+    Watch(Console(file=StringIO(), width=500), own, failures, submit_again).wait_for(jobs)
+    assert after == [("9", "singleton,afterany:20")]
+    assert [[member.names for member in members] for members in again] == [[reference.names], [early.names]]
+    assert failures == {}
+    assert not list(looks)

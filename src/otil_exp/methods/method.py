@@ -41,7 +41,7 @@ class Method(Generic[C]):
     """The rules of one family; every function gets the family's own settings and the whole cell."""
 
     shares_weights = True
-    """Whether the layers stay whole, so that the next run of a process can have the same weights."""
+    """Whether every rank keeps all layers whole, so that the next run of a process can have the same weights."""
 
     rolls = False
     """Whether a renewal of the layers' context can be spread over the steps (refresh.rolling)."""

@@ -87,10 +87,13 @@ class Models:
         """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
 
         Reads files only: ranks never race for a download. keep: a later run gets the same weights without loading them;
-        the UNet is then a copy that shares them. Raises FileNotFoundError, with what to run, if files are missing.
+        the UNet is then a copy that shares them. Another model that was kept goes: beside this one it would count as
+        the run's memory. Raises FileNotFoundError, with what to run, if files are missing.
         """
         key = f"{model} on {device}"
-        pipeline = self._kept.pop(key, None) or _loaded(model, device)
+        pipeline = self._kept.pop(key, None)
+        self._kept.clear()
+        pipeline = pipeline or _loaded(model, device)
         if not keep:
             return _scheduled(pipeline, scheduler)
         self._kept[key] = pipeline

@@ -20,6 +20,7 @@ from otil_exp.report.header import GLOSSARY, command, shared_facts, versions
 from otil_exp.report.paired import Difference, against_best
 from otil_exp.report.pictures import GAIN, prompt_rows
 from otil_exp.report.plots import step_costs, swatch, tradeoff
+from otil_exp.report.walltime import wall_times
 from otil_exp.report.warn import numbers, warnings
 
 STEP_TITLE = (
@@ -60,6 +61,7 @@ def render(runs: Sequence[Run], page_folder: Path, side: int, limit: int | None 
         paired=_paired(runs, shown),
         plots=_plots(runs),
         steps=Plot(STEP_TITLE, svg) if (svg := step_costs(runs)) else None,
+        walltime=wall_times(runs),
         pictures=prompt_rows(runs, page_folder, side, limit),
         side=side,
         gain=GAIN,

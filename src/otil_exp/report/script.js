@@ -49,7 +49,7 @@ const applyFilter = () => {
     const text = `${row.dataset.run} ${row.cells[1].dataset.value} ${row.cells[2].dataset.value}`.toLowerCase();
     row.hidden = !row.classList.contains("is-reference") && !words.every((word) => text.includes(word));
     left += !row.hidden;
-    for (const other of document.querySelectorAll(`#paired tr[data-run="${row.dataset.run}"]`)) other.hidden = row.hidden;
+    for (const other of document.querySelectorAll(`:is(#paired, #walltime) tr[data-run="${row.dataset.run}"]`)) other.hidden = row.hidden;
   }
   document.getElementById("filtered").textContent = words.length ? `${left} of ${rows().length} runs` : "";
 };

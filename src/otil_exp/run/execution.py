@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from otil_exp.choices import Mode
+from otil_exp.choices import Engine, Mode
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.methods.geometry import depth_of, is_reference, seams_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
@@ -59,19 +59,25 @@ def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = N
             if phases is not None and starting_since is not None and number == 1:
                 phases.note("starting ranks", time.time() - starting_since)
             last = number == len(runs)
-            # Beside layers that were cut up, whole weights would count as the method's memory.
-            keep = not last and method_of(run.effective).shares_weights
-            _perform(ranks, run, models, phases, keep_weights=keep)
+            _perform(ranks, run, models, phases, keep_weights=not last and _weights_stay(run.effective))
             meet()
             _clear(ranks)
             if last:
                 leave()
 
 
+def _weights_stay(effective: ExperimentConfig) -> bool:
+    """Whether the weights are used as they were loaded. Beside those that were cut up, dropped, merged or laid out
+    anew, the loaded ones would count as the run's memory, and do not where it is the last of its job."""
+    engine = effective.engine
+    return method_of(effective).shares_weights and engine.name is not Engine.compiled and not engine.sliced_decode
+
+
 def _clear(ranks: RankContext) -> None:
     """Drop what a run leaves behind but the weights: the next one's memory is its own."""
     gc.collect()
     if ranks.device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # up to 32 MiB a stream, for good
         torch.cuda.empty_cache()
 
 

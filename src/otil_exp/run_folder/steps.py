@@ -22,7 +22,7 @@ class StepRow:
     """Index of the prompt in its set."""
     step: int
     kind: str
-    """warmup, steady, refresh or final."""
+    """warmup, steady, refresh, or final: a last step that is steady, and followed by the exact gather."""
     ms: float
     """Time from the end of the step before to the end of this one, milliseconds."""
     bytes_sent: int

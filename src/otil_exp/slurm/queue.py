@@ -24,8 +24,9 @@ UNDER_WAY = {
 }
 """States (squeue(1), JOB STATE CODES) of jobs that have not ended for good."""
 
-HEALTHY = {"allocated", "completing", "idle", "mixed", "planned", "reserved"}
-"""States (sinfo(1), NODE STATE CODES) of nodes that run jobs; a star behind them says that a node does not answer."""
+HEALTHY = {"allocated", "completing", "drained", "draining", "idle", "mixed", "planned", "reserved"}
+"""States (sinfo(1), NODE STATE CODES) of nodes that have not failed; a star behind them says that a node does not
+answer. One that is drained ends what it runs, and gets no more: nobody has to keep away from it."""
 
 NODE_FAILED = {"BOOT_FAIL", "NODE_FAIL"}
 """States of jobs that their node ended."""
@@ -95,7 +96,7 @@ def cancel(job_ids: Iterable[str]) -> None:
 
 
 def unhealthy(nodes: str) -> list[str]:
-    """Those nodes of a list (n[1-2]) that Slurm gives no jobs at present. Raises QueueError."""
+    """Those nodes of a list (n[1-2]) that have failed. Raises QueueError."""
     said = _ask(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N|%T"])
     found = dict(line.split("|", 1) for line in said.splitlines())  # a line a partition
     return sorted(node for node, state in found.items() if state not in HEALTHY)
@@ -104,6 +105,11 @@ def unhealthy(nodes: str) -> list[str]:
 def exclude(job_id: str, nodes: str) -> None:
     """Keep a job that waits away from nodes. Raises QueueError."""
     _ask(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={nodes}"])
+
+
+def put_after(job_id: str, dependency: str) -> None:
+    """Let a job that waits wait for these instead, as sbatch has dependencies. Raises QueueError."""
+    _ask(["scontrol", "update", f"JobId={job_id}", f"Dependency={dependency}"])
 
 
 def _squeue(jobs: list[str]) -> dict[str, Standing]:

@@ -59,6 +59,12 @@ def executor_for(
     return executor
 
 
+def dependency(settings: SlurmSettings, after: Sequence[str]) -> str:
+    """What jobs wait for, as sbatch has it: all of what the user asks for, and the end of some jobs."""
+    own = settings.additional_parameters.get("dependency")
+    return ",".join([*([str(own)] if own else []), *(["afterany:" + ":".join(after)] if after else [])])
+
+
 def script_of(resources: Resources, settings: SlurmSettings, jobs: int) -> str:
     """The batch script of an array of jobs, less what is only known when they are submitted."""
     executor = executor_for(resources, settings)._executor  # submitit shows a script only by submitting it
@@ -87,10 +93,9 @@ def _more(resources: Resources, settings: SlurmSettings, after: Sequence[str]) -
     if resources.cpus_per_task:
         more["cpus-per-task"] = resources.cpus_per_task
     own = {key.replace("_", "-"): value for key, value in settings.additional_parameters.items()}
-    dependencies = [str(own.pop("dependency"))] if "dependency" in own else []
-    dependencies += ["afterany:" + ":".join(after)] if after else []
-    if dependencies:
-        more["dependency"] = ",".join(dependencies)  # all of them
+    own.pop("dependency", None)
+    if words := dependency(settings, after):
+        more["dependency"] = words
     if own.pop("no-requeue", False):
         del more["requeue"]
         more["no-requeue"] = True

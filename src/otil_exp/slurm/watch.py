@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -21,11 +22,12 @@ from otil_exp.slurm.queue import (
     Standing,
     cancel,
     exclude,
+    put_after,
     standings,
     unhealthy,
 )
 from otil_exp.slurm.reasons import advice, is_final
-from otil_exp.slurm.script import log_of
+from otil_exp.slurm.script import dependency, log_of
 from otil_exp.slurm.settings import SlurmSettings
 from otil_exp.slurm.submit import Submitted
 
@@ -65,7 +67,9 @@ class Watch:
         self._node_failures: Counter[Path] = Counter()
         """How often a cell's node failed, by run folder."""
         self._waiting: dict[str, Submitted] = {}
-        self._cells = 0
+        self._members: list[Member] = []
+        self._reference_moved = False
+        """Whether a reference has got another job, so that cells which had waited for the first may lack its scores."""
         self._final_since: dict[str, float] = {}
         """Since when jobs have waited for a reason that does not go away."""
         self._said: set[tuple[str, str]] = set()
@@ -75,12 +79,14 @@ class Watch:
     def wait_for(self, jobs: Sequence[Submitted]) -> None:
         """Wait until all jobs have ended, or can never start. Raises QueueError when Slurm stays silent."""
         self._waiting = {job.job_id: job for job in jobs}
-        self._cells = sum(len(job.members) for job in jobs)
+        self._members = [member for job in jobs for member in job.members]
         answered = time.monotonic()
         with self._console.status("waiting for Slurm") as line:  # shown on terminals only
             while self._waiting:
                 try:
                     self._look(standings(self._waiting), line)
+                    if not self._waiting and self._reference_moved:
+                        self._score_again()
                     answered = time.monotonic()
                 except QueueError as error:
                     if time.monotonic() - answered > SILENCE_S:
@@ -92,7 +98,7 @@ class Watch:
     def _look(self, found: dict[str, Standing], line: Status) -> None:
         for job_id, standing in found.items():
             if standing.state in NODE_FAILED:
-                self._replace(self._waiting.pop(job_id), standing)
+                self._replace(self._waiting.pop(job_id), found)
             elif not standing.under_way:
                 self._take_in(self._waiting.pop(job_id), standing.state)
             elif standing.state == "PENDING" and (nodes := self._ran_on.pop(job_id, None)) is not None:
@@ -127,8 +133,9 @@ class Watch:
         exclude(job_id, ",".join(filter(None, [self._settings.exclude, *self._bad_nodes])))
         self._say(f"job {job_id} is back in the queue, and keeps away from {', '.join(bad)} (`sinfo -R` says why)")
 
-    def _replace(self, job: Submitted, standing: Standing) -> None:
+    def _replace(self, job: Submitted, found: dict[str, Standing]) -> None:
         """Submit the cells of a job again that ended with its node; the last failure counts."""
+        standing = found[job.job_id]
         nodes = standing.nodes or self._ran_on.get(job.job_id, "")
         bad = (unhealthy(nodes) or [nodes]) if nodes else []
         self._bad_nodes += [node for node in bad if node not in self._bad_nodes]
@@ -138,8 +145,30 @@ class Watch:
         for other in again:
             self._waiting[other.job_id] = other
             self._say(f"job {job.job_id} ended as {standing.state} on {nodes}: its cells start again as {other.job_id}")
+        self._wait_for_references(again, found)
         rest = [member for member in job.members if id(member) not in taken]
         self._take_in(Submitted(job.job_id, rest, job.since), standing.state)
+
+    def _wait_for_references(self, again: Sequence[Submitted], found: dict[str, Standing]) -> None:
+        """Let jobs that waited for references wait for their new jobs. The failure of the node has let them go: those
+        that have started meanwhile are scored in the end."""
+        new = [job.job_id for job in again if _has_reference(job)]
+        if not new or not self._settings.after_reference:
+            return
+        self._reference_moved = True
+        for job_id, job in self._waiting.items():
+            if job_id in found and found[job_id].state == "PENDING" and not _has_reference(job):
+                with suppress(QueueError):  # it starts just now
+                    put_after(job_id, dependency(self._settings, new))
+
+    def _score_again(self) -> None:
+        """Submit cells that ended before their reference had its new job: what they lack is scores."""
+        left = [member for member in self._members if member.cell.folder.finished and not settled(member.cell)]
+        for job in self._submit_again(left, self._bad_nodes) if left else []:
+            self._waiting[job.job_id] = job
+            titles = ", ".join(member.title for member in job.members)
+            self._say(f"{titles}: ended before their reference, scored by job {job.job_id}")
+        self._reference_moved = False
 
     def _may_start_again(self, job: Submitted) -> bool:
         """Count a failure of a job's node, and say whether it is one too many."""
@@ -189,8 +218,9 @@ class Watch:
         reasons = Counter(found[job_id].reason for job_id in self._waiting if found[job_id].reason)
         behind = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
         behind = f" ({behind})" if behind else ""
+        cells = len(self._members)
         return (
-            f"{self._cells - len(left)} of {self._cells} cells ended, {len(self._failures)} failed; {running} jobs "
+            f"{cells - len(left)} of {cells} cells ended, {len(self._failures)} failed; {running} jobs "
             f"running, {len(self._waiting) - running} waiting{behind}; {pictures} of {wanted} pictures of the rest"
         )
 
@@ -214,6 +244,10 @@ class Watch:
             return f"rank {record['failed_rank']} failed: {record['error']}\n{record['traceback'] or ''}".rstrip()
         note_interruption(folder)
         return f"job {job.job_id} ended as {state}: {_last_words(log_of(job.job_id, self._settings))}"
+
+
+def _has_reference(job: Submitted) -> bool:
+    return any(member.cell.folder.is_reference for member in job.members)
 
 
 def _words_of_failure(log: Path) -> int:

@@ -20,6 +20,8 @@ COMPONENTS = (2, 3, 4)
 class AsyncDiff(Method[AsyncDiffConfig]):
     """Two to four components."""
 
+    shares_weights = False
+
     def comes_to(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> MethodConfig:
         return REFERENCE if config.topology.world_size == 1 else preset
 

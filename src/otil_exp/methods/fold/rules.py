@@ -18,6 +18,8 @@ from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, fold, named_cu
 class Fold(Method[FoldConfig]):
     """As many stages as a half has ranks; no rule on the height but the model's own."""
 
+    shares_weights = False
+
     def comes_to(self, preset: FoldConfig, config: ExperimentConfig) -> MethodConfig:
         return REFERENCE if config.topology.world_size == 1 else preset
 
