@@ -14,7 +14,17 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from otil_exp.choices import DeviceKind, Dtype, Engine, GroupNormKind, Mode, PromptSource, Scheduler, TrackerKind
+from otil_exp.choices import (
+    DeviceKind,
+    Dtype,
+    Engine,
+    GroupNormKind,
+    Mode,
+    Products,
+    PromptSource,
+    Scheduler,
+    TrackerKind,
+)
 
 
 @dataclass
@@ -140,6 +150,9 @@ class EngineConfig:
 
     sliced_decode: bool = False
     """Whether the VAE decodes a slice a rank, exactly, instead of the whole picture on rank 0."""
+
+    products: Products = Products.model_dtype
+    """model_dtype, or fp8: what the matrix products of the transformer blocks multiply."""
 
 
 @dataclass

@@ -72,6 +72,8 @@ class References:
                         found[record["picture_key"]].append(_Reference(folder, prompt_keys(record["prompts"])))
                 except BrokenFolderError as error:
                     log.warning("not looked at as a reference: %s", error)
+            for references in found.values():  # what fp8 costs is seen only beside pictures made without
+                references.sort(key=lambda one: "products" in one.folder.record)
             self._grids[grid] = found
         return self._grids[grid]
 

@@ -68,6 +68,8 @@ class Layers:
         """Run the UNet of the step whose counter was set."""
         return predict(self.unet, inputs)
 
+    call_modules = __call__
+
     def set_counter(self, counter: int) -> None:
         """Tell every layer which step comes next: steps 0..warmup_steps are synchronous, 0 renews cached text K/V."""
         for layer in self._counting:
