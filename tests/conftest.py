@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -13,6 +14,8 @@ from core import is_core, refuse_processes
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.schema import register_schema
+
+os.environ["OTIL_EXP_COMPILED"] = ""  # what tests compile is nobody's archive
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otil_exp.choices import Products
+from otil_exp.choices import Engine, Products
 from otil_exp.config import ExperimentConfig
 from otil_exp.fp8_gpus import check_device
 from otil_exp.methods.geometry import latent_size, steps_of
@@ -28,6 +28,9 @@ from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
+
+if TYPE_CHECKING:
+    from otil_exp.compile_archive import Compiled
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class RankPipeline:
             undo.callback(self.close)
             if config.engine.sliced_decode:
                 self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-            with phase(PREPARING[config.engine.name.name]):
+            with phase(PREPARING[config.engine.name.name]), self._archive() as self.compiled:
                 self._prepare(batch)
             undo.pop_all()
 
@@ -176,6 +179,14 @@ class RankPipeline:
             "calibrated_on": self._calibrated_on,
             "overflow": self._products.overflow(),
         }
+
+    def _archive(self) -> AbstractContextManager[Compiled | None]:
+        """What keeps the compiled graphs; nothing where none are made."""
+        if self.config.engine.name is not Engine.compiled:
+            return nullcontext()
+        from otil_exp.compile_archive import CompileArchive  # late: it loads the compiler
+
+        return CompileArchive(self.config, self.ranks).used()
 
     def _denoised(self, prompt: str, seed: int, output_type: str, end_of_step: Callable[..., dict[str, Tensor]]) -> Any:
         """What diffusers' pipeline makes of one prompt: pictures (1, H, W, 3), or latents."""
