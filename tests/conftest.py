@@ -26,6 +26,8 @@ from preloaded.stand_in import STARTED, VARIABLE
 PRELOADED, OWNER = Path(__file__).parent / "preloaded", "OTIL_EXP_PRELOADED_FOR"
 """Where the server of libraries is, and the variable with the process that it ends with."""
 
+os.environ["OTIL_EXP_COMPILED"] = ""  # what tests compile is nobody's archive
+
 # A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -188,3 +188,34 @@ def test_every_group_gives_up_on_a_stopped_rank_in_the_bound(stopped: int) -> No
     assert set(waited[batch_peer]) == {"all", "batch"}
     assert set(waited[pair_peer]) == {"all", "pair"}
     assert all(seconds < 60 for own in waited for seconds in own.values())
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "local_rank", "left"),
+    [
+        (None, 4, 2, "2"),
+        ("4,5, 6,7", 4, 2, "6"),
+        ("GPU-a,GPU-b", 2, 0, "GPU-a"),
+        (None, 1, 3, None),  # a scheduler shows each task its own GPU only
+        ("5", 1, 0, "5"),
+    ],
+)
+def test_a_rank_may_see_its_own_gpu_only(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int, local_rank: int, left: str | None
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", t.ALL_VISIBLE):
+        monkeypatch.delenv(name, raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    t.see_one_gpu(local_rank)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == left
+    assert os.environ.get(t.ALL_VISIBLE) == (None if count == 1 else visible or "0,1,2,3")
+
+
+def test_a_process_that_uses_cuda_goes_on_seeing_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    t.see_one_gpu(2)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ

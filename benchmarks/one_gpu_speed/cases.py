@@ -25,7 +25,8 @@ class Case:
 
     variant: str = ""
     """flash: attention by FlashAttention, PyTorch's own first choice, instead of cuDNN. autotune: matrix products by
-    the fastest of Triton's and cuBLAS's. regions: a transformer block is compiled once and called 70 times."""
+    the fastest of Triton's and cuBLAS's. regions: a transformer block is compiled once and called 70 times. fp8:
+    engine.products=fp8. fp8-uncounted: the same without counting what is cut."""
 
     @property
     def name(self) -> str:
@@ -61,6 +62,10 @@ def cases_on_gpu() -> list[Case]:
         Case("no_sync", "compiled", variant="autotune"),
         Case("no_sync", "compiled", variant="regions"),
         Case("no_sync", "compiled", gn_sync="fused", both=True, variant="regions"),
+        whole("compiled", 1024, variant="fp8"),
+        *(Case("no_sync", "compiled", size, variant="fp8") for size in (1024, 2048, 3840)),
+        Case("no_sync", "compiled", gn_sync="true", variant="fp8"),
+        Case("no_sync", "compiled", gn_sync="true", variant="fp8-uncounted"),
     ]
     upstream = [replace(case, engine=UPSTREAM) for case in cases if not case.variant and case.gn_sync != "fused"]
     return cases + [replace(case, both=case == Case("no_sync", UPSTREAM)) for case in upstream] + [Case("distrifusion")]
@@ -72,7 +77,8 @@ def cases_on_cpu() -> list[Case]:
         *(Case("no_sync", "compiled", 256, *rank) for rank in ((2, False), (4, True))),
         Case("no_sync", "compiled", 256, gn_sync="true"),
     ]
-    return kinds + [replace(case, engine=UPSTREAM) for case in kinds]
+    quantised = [replace(case, variant="fp8") for case in kinds]
+    return kinds + [replace(case, engine=UPSTREAM) for case in kinds] + quantised
 
 
 CASES = cases_on_cpu() if ON_CPU else cases_on_gpu()

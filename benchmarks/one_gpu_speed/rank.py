@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.cases import Case
 from otil_exp.cells.normal_form import effective
 from otil_exp.choices import Engine, Scheduler
+from otil_exp.compile_archive import CompileArchive
 from otil_exp.config import EngineConfig, ExperimentConfig, MethodConfig, ModelConfig, TopologyConfig
 from otil_exp.methods.exchanging_layers.config import ExchangingLayersConfig, SyncMode
 from otil_exp.methods.rooms import step_of
@@ -21,8 +23,10 @@ from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
 from otil_exp.rank_unet.kinds import StepKinds, steady
+from otil_exp.rank_unet.products import Fp8Linear, Fp8Products
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.unet import RankUNet
+from otil_exp.schedule import schedule
 from otil_exp.topology import Topology
 from otil_exp.traffic import TrafficCounter
 
@@ -30,8 +34,8 @@ WARMUP_STEPS = 15
 """More synchronous steps than are timed."""
 
 
-def prepared_unet(case: Case, device: torch.device) -> tuple[Any, dict[str, Any]]:
-    """The UNet with seeded weights, its graphs made, and inputs of a step."""
+def prepared_unet(case: Case, device: torch.device, *, archived: bool = False) -> tuple[Any, dict[str, Any]]:
+    """The UNet with seeded weights, its graphs made, and inputs of a step. archived: as a run gets compiled graphs."""
     _set_variant(case.variant)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     plain = random_unet(dtype, device)
@@ -47,12 +51,26 @@ def prepared_unet(case: Case, device: torch.device) -> tuple[Any, dict[str, Any]
     )
     ranks = rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device)
     method = step_of(config).build(config, ranks, plain, TrafficCounter())
+    products = Fp8Products(method.unet) if case.variant.startswith("fp8") else None
     if case.engine == "compiled" and not case.both and len(method._kinds.examples) == 2:  # the silent step alone
         method._kinds = StepKinds((steady(WARMUP_STEPS + 1),), lambda step: 0)
     inputs = step_inputs(plain.config, case.size, dtype, device)
     unet = RankUNet(method, tuple(inputs["sample"].shape))
-    unet.prepare(**inputs)
+    with CompileArchive(config, ranks).used() if archived else nullcontext():
+        unet.prepare(**inputs)
+    if products is not None:
+        _calibrate(unet, products, inputs)
     return unet, inputs
+
+
+@torch.no_grad()
+def _calibrate(unet: RankUNet, products: Fp8Products, inputs: dict[str, Any]) -> None:
+    """Take the scales from two synchronous steps; the peers are not there to be asked for theirs."""
+    with products.calibrating(ranks=1), unet.calling_modules():
+        unet.begin(schedule(2, WARMUP_STEPS))
+        for _ in range(2):
+            unet(**inputs)
+        unet.finish()
 
 
 def _preset(case: Case) -> MethodConfig:
@@ -103,5 +121,7 @@ def _set_variant(variant: str) -> None:
     if variant == "autotune":
         torch._inductor.config.max_autotune_gemm = True
         torch._inductor.config.max_autotune_conv_backends = "ATEN"
+    if variant == "fp8-uncounted":
+        Fp8Linear.counts = False
     if variant == "regions":
         BasicTransformerBlock.forward = torch.compiler.nested_compile_region(BasicTransformerBlock.forward)

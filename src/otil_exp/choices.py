@@ -39,6 +39,15 @@ class Engine(StrEnum):
     """The UNet of each kind of step is compiled as one graph, and captured where there is a GPU."""
 
 
+class Products(StrEnum):
+    """What the matrix products of the transformer blocks multiply."""
+
+    model_dtype = "model_dtype"
+    """Numbers of model.dtype."""
+    fp8 = "fp8"
+    """float8_e4m3fn, one static scale a tensor (otil_exp.rank_unet.products)."""
+
+
 class Scheduler(StrEnum):
     ddim = "ddim"
     euler = "euler"

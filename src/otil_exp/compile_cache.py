@@ -17,9 +17,14 @@ def check_compile_cache(config: ExperimentConfig) -> None:
     """Raise ValueError, with what to type, for a path that PyTorch hands to the C++ compiler without quotes."""
     if config.engine.name is not Engine.compiled or config.device.kind is not DeviceKind.cpu:
         return
-    folder = os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    folder = compiler_folder()
     if any(character.isspace() for character in folder):
         raise ValueError(
             f"engine=compiled with device=cpu: PyTorch's cache {folder!r} has a space in its path, at which the C++ "
             f"compiler takes it apart; type {VARIABLE}=/tmp/inductor otil-exp ..., or use engine=eager"
         )
+
+
+def compiler_folder() -> str:
+    """The folder of this machine where PyTorch keeps what it compiled."""
+    return os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")

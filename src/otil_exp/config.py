@@ -21,6 +21,7 @@ from otil_exp.choices import (
     Engine,
     GroupNormKind,
     Mode,
+    Products,
     PromptSource,
     Scheduler,
     TrackerKind,
@@ -158,6 +159,9 @@ class EngineConfig:
 
     sliced_decode: bool = False
     """Whether the VAE decodes a slice a rank, exactly, instead of the whole picture on rank 0."""
+
+    products: Products = Products.model_dtype
+    """model_dtype, or fp8: what the matrix products of the transformer blocks multiply."""
 
 
 @dataclass

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from otil_exp.choices import Engine, Products
 from otil_exp.config import ExperimentConfig
+from otil_exp.fp8_gpus import check_device
 from otil_exp.methods.geometry import latent_size, steps_of
 from otil_exp.methods.rooms import step_of
 from otil_exp.models.families import Pipeline, family_of
 from otil_exp.models.loading import Models
 from otil_exp.phases import PREPARING, phase
+from otil_exp.rank_unet.products import MARGIN, Fp8Products
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import Step
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
+
+if TYPE_CHECKING:
+    from otil_exp.compile_archive import Compiled
 
 
 @dataclass(frozen=True)
@@ -63,18 +69,23 @@ class RankPipeline:
         self.traffic = TrafficCounter()
         self.steps = steps_of(config)
         self.pipeline = pipeline
+        self._products: Fp8Products | None = None
+        if config.engine.products is Products.fp8:
+            check_device(ranks.device)
         on_rank = step_of(config).build(config, ranks, pipeline.unet, self.traffic)
         on_rank.timesteps = lambda: pipeline.scheduler.timesteps
+        if config.engine.products is Products.fp8:
+            self._products = Fp8Products(on_rank.unet)
         height, width = latent_size(config)
         batch = 2 if config.guidance_scale > 1 else 1
         self.unet = RankUNet(on_rank, (batch, pipeline.unet.config.in_channels, height, width))
-        self.runs_as = on_rank.runs_as
+        self.runs_as = on_rank.runs_as + (", products in fp8" if self._products is not None else "")
         self.pipeline.unet = self.unet
         with ExitStack() as undo:
             undo.callback(self.close)
             if config.engine.sliced_decode:
                 self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-            with phase(PREPARING[config.engine.name.name]):
+            with phase(PREPARING[config.engine.name.name]), self._archive() as self.compiled:
                 self._prepare(batch)
             undo.pop_all()
 
@@ -103,6 +114,7 @@ class RankPipeline:
 
         The noise is drawn on the CPU, so that it is the same on every device. on_step gets the number of steps done.
         """
+        self.calibrate(prompt, seed)
         clock, traces, final = _StepClock(self.ranks.device), list[tuple[Step, Traffic]](), list[Tensor]()
 
         def end_of_step(_: Any, index: int, __: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -120,17 +132,7 @@ class RankPipeline:
             self.unet.begin(self.steps)
             start = self.unet.register_forward_pre_hook(lambda *_: clock.start())
             try:
-                images = self.pipeline(
-                    prompt=prompt,
-                    height=self.config.height,
-                    width=self.config.width,
-                    num_inference_steps=self.config.num_inference_steps,
-                    guidance_scale=self.config.guidance_scale,
-                    generator=torch.Generator().manual_seed(seed),
-                    output_type="np" if decode else "latent",
-                    callback_on_step_end=end_of_step,
-                    callback_on_step_end_tensor_inputs=["latents"],
-                ).images
+                images = self._denoised(prompt, seed, "np" if decode else "latent", end_of_step)
             finally:
                 start.remove()
             self.traffic.take()  # of a decoder over all ranks
@@ -138,6 +140,67 @@ class RankPipeline:
             traces[-1][1].add(self.traffic.take())  # what the last step left in a queue
         costs = [StepTrace(step, ms, sent) for (step, sent), ms in zip(traces, clock.intervals_ms(), strict=True)]
         return Generated(latents=final[0], image=images[0] if decode else None, steps=costs)
+
+    @torch.no_grad()
+    def calibrate(self, prompt: str, seed: int) -> None:
+        """Where products are in fp8, take their scales from the first warmup_steps + 1 steps of a picture, once.
+
+        These are the synchronous steps of a method that has some. The layers are called as modules, and nothing is kept
+        but the scales: the picture itself, if it is wanted, is made by the next call. All ranks must call it.
+        """
+        if self._products is None or self._products.calibrated:
+            return
+        steps = min(self.config.warmup_steps + 1, len(self.steps))
+
+        def end_of_step(pipeline: Any, index: int, _: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            latents = self.unet.exchange(tensors["latents"], self.steps[index])
+            pipeline._interrupt = index + 1 >= steps  # diffusers' way to leave the other steps out
+            return {"latents": latents}
+
+        with (
+            phase("calibrating", live=False),
+            self._products.calibrating(self.ranks.topology.world_size),
+            self.unet.calling_modules(),
+        ):
+            self.unet.begin(self.steps)
+            self._denoised(prompt, seed, "latent", end_of_step)
+            self.unet.finish()
+        self._calibrated_on = {"prompt": prompt, "seed": seed, "steps": steps}
+
+    def products(self) -> dict[str, Any] | None:
+        """For the record, of this rank: how products are in fp8, and what was cut; None where they are not, or not
+        calibrated."""
+        if self._products is None or not self._products.calibrated:
+            return None
+        return {
+            "kind": "fp8",
+            "layers": len(self._products.layers),
+            "margin": MARGIN,
+            "calibrated_on": self._calibrated_on,
+            "overflow": self._products.overflow(),
+        }
+
+    def _archive(self) -> AbstractContextManager[Compiled | None]:
+        """What keeps the compiled graphs; nothing where none are made."""
+        if self.config.engine.name is not Engine.compiled:
+            return nullcontext()
+        from otil_exp.compile_archive import CompileArchive  # late: it loads the compiler
+
+        return CompileArchive(self.config, self.ranks).used()
+
+    def _denoised(self, prompt: str, seed: int, output_type: str, end_of_step: Callable[..., dict[str, Tensor]]) -> Any:
+        """What diffusers' pipeline makes of one prompt: pictures (1, H, W, 3), or latents."""
+        return self.pipeline(
+            prompt=prompt,
+            height=self.config.height,
+            width=self.config.width,
+            num_inference_steps=self.config.num_inference_steps,
+            guidance_scale=self.config.guidance_scale,
+            generator=torch.Generator().manual_seed(seed),
+            output_type=output_type,
+            callback_on_step_end=end_of_step,
+            callback_on_step_end_tensor_inputs=["latents"],
+        ).images
 
     def _prepare(self, batch: int) -> None:
         """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""

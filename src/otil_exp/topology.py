@@ -109,15 +109,32 @@ def device_of(device_kind: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def join(topology: Topology, device_kind: str, timeout_s: float) -> RankContext:
+ALL_VISIBLE = "OTIL_EXP_ALL_VISIBLE"
+"""What CUDA_VISIBLE_DEVICES would be on a rank that sees its own GPU only."""
+
+
+def see_one_gpu(local_rank: int) -> None:
+    """Leave this process the GPU of its local rank alone, as cuda:0, so that compiled code, which names its GPU, is the
+    same on all ranks. Does nothing where there is one anyway, or where CUDA is in use, which looks once."""
+    count = torch.cuda.device_count()
+    if count <= max(local_rank, 1) or torch.cuda.is_initialized():
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    os.environ[ALL_VISIBLE] = visible
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[local_rank].strip()
+
+
+def join(topology: Topology, device_kind: str, timeout_s: float, *, sees_one_gpu: bool = False) -> RankContext:
     """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK and MASTER_* describe, and make the run's groups.
 
     device_kind: "cuda" (NCCL, one GPU a rank), "shared_gpu" (gloo, all ranks on one GPU) or "cpu" (gloo).
-    timeout_s: bound on every collective, in seconds.
+    timeout_s: bound on every collective, in seconds. sees_one_gpu: of several ranks with a GPU each, see `see_one_gpu`.
     Raises RuntimeError when the process already has a group (a process hosts one run: upstream's DistriConfig would
     silently fall back to one GPU here) or when WORLD_SIZE contradicts the topology.
     """
     rank, local_rank = int(os.environ.get("RANK", 0)), int(os.environ.get("LOCAL_RANK", 0))
+    if sees_one_gpu and device_kind == "cuda" and topology.world_size > 1:
+        see_one_gpu(local_rank)
     device = device_of(device_kind, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -68,6 +68,7 @@ MISTAKES = [
     (["preset.transmit.block_size=3"], "block_size"),
     (["preset=tensor", "topology=3gpu_nosplit", "height=288"], "do not divide"),
     (["engine=cuda_graph"], "engine=eager"),
+    (["engine.products=fp8", "preset=tensor"], "use engine.products=model_dtype"),
     (["model=sdxl"], "model.dtype=float32"),
     (["device.threads=0"], "device.threads=0"),
     (["mode=benchmark", "benchmark.repeats=2"], "benchmark.repeats=3"),

@@ -38,6 +38,15 @@ class Painter:
     decodes: bool = True
     config: Any = field(default_factory=lambda: SimpleNamespace(metrics=None))
 
+    calibrated_on: list[int] = field(default_factory=list)
+    overflow: dict[str, int] | None = None
+
+    def calibrate(self, prompt: str, seed: int) -> None:
+        self.calibrated_on.append(seed)
+
+    def products(self) -> dict[str, Any] | None:
+        return None if self.overflow is None else {"kind": "fp8", "margin": 2.0, "overflow": self.overflow}
+
     def __call__(self, prompt: str, seed: int, **options: Any) -> Generated:
         if seed == self.dies_at:
             raise KeyboardInterrupt
@@ -55,7 +64,10 @@ def _no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def attempt(folder: RunFolder, prompts: int, dies_at: int | None = None) -> list[int]:
     """Begin, make what is missing, and say which pictures were painted."""
-    painter = Painter(dies_at=dies_at)
+    return made_by(Painter(dies_at=dies_at), folder, prompts).painted
+
+
+def made_by(painter: Painter, folder: RunFolder, prompts: int) -> Painter:
     listed = [Prompt(index=i, text="a", seed=i) for i in range(prompts)]
     folder.update_record(
         status="running",
@@ -67,7 +79,7 @@ def attempt(folder: RunFolder, prompts: int, dies_at: int | None = None) -> list
         folder.finish()
     except KeyboardInterrupt:
         pass
-    return painter.painted
+    return painter
 
 
 def counted(work: Callable[[], object]) -> tuple[int, int]:
@@ -107,3 +119,24 @@ def test_an_interrupted_run_makes_what_is_missing_cut_or_without_its_steps(tmp_p
     assert [one["prompts"] for one in folder.record["attempts"]] == [[0, 2], [1, 3, 4, 5]]
     for prompt in range(6):
         assert folder.image_path(prompt).read_bytes() == whole.image_path(prompt).read_bytes()
+
+
+def test_a_resumed_run_calibrates_on_the_picture_that_it_calibrated_on_before(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert made_by(Painter(dies_at=2), folder, 4).calibrated_on == [0]
+    again = made_by(Painter(), folder, 4)
+    assert (again.painted, again.calibrated_on) == ([2, 3], [0])
+    assert made_by(Painter(), folder, 4).calibrated_on == []  # nothing is missing
+
+
+def test_what_fp8_cut_is_in_the_record_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = RunFolder(tmp_path / "run")
+    made_by(Painter(overflow={}), folder, 1)
+    assert folder.record["products"]["overflow"] == 0
+    assert "cut" not in caplog.text
+    made_by(Painter(overflow={f"layer{i}": i for i in range(1, 8)}), folder, 2)
+    assert folder.record["products"]["overflow"] == 28
+    assert folder.record["products"]["overflow_worst"] == {f"layer{i}": i for i in (7, 6, 5, 4, 3)}
+    assert "28 values of 7 layers" in caplog.text
+    made_by(Painter(), RunFolder(tmp_path / "other"), 1)
+    assert "products" not in RunFolder(tmp_path / "other").record

@@ -87,3 +87,16 @@ def test_a_reference_that_ends_later_is_found_once_the_grid_is_forgotten(tmp_pat
     found = references.of(folder)
     assert found is not None
     assert references.of(RunFolder(found.path)) is None
+
+
+@pytest.mark.parametrize(("plain", "quantised"), [("a", "b"), ("b", "a")])
+def test_the_reference_whose_products_were_not_quantised_is_the_one(tmp_path: Path, plain: str, quantised: str) -> None:
+    finished(tmp_path / quantised, reference=True, products={"kind": "fp8"})
+    run = finished(tmp_path / "run", products={"kind": "fp8"})
+    only = find_reference(run)
+    assert only is not None
+    assert only.path.name == quantised
+    finished(tmp_path / plain, reference=True)
+    both = find_reference(run)
+    assert both is not None
+    assert both.path.name == plain

@@ -10,6 +10,7 @@ import pytest
 
 from composing import Typed
 from otil_exp.cells.normal_form import effective
+from otil_exp.choices import Products
 from otil_exp.config import EngineConfig, ExperimentConfig, KConfig, MethodConfig
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
@@ -135,6 +136,7 @@ def test_numbers_are_alike_however_they_are_typed(otil: ExperimentConfig) -> Non
     assert both(replace(otil, k=KConfig(budget=7))) == both(replace(otil, k=KConfig(budget=7.0)))
     assert both(replace(otil, guidance_scale=5)) == both(otil)
     assert said(EngineConfig(sliced_decode=True)) == {"sliced_decode": True}
+    assert said(EngineConfig(products=Products.fp8)) == {"products": "fp8"}
     assert said(replace(otil, preset=SilentLayersConfig(name="x", gn_sync=True)))["preset"]["gn_sync"] is True
 
 

@@ -18,6 +18,7 @@ from otil_exp.choices import DeviceKind, Mode
 from otil_exp.compile_cache import check_compile_cache
 from otil_exp.compose_errors import check_composed
 from otil_exp.config import ExperimentConfig, to_plain
+from otil_exp.fp8_gpus import check_machine
 from otil_exp.methods.geometry import is_reference, topology_of
 from otil_exp.metrics.checks import check_ground_truth, check_scorable, check_weights
 from otil_exp.models.architecture import check_architecture
@@ -48,6 +49,8 @@ def prepare(composed: DictConfig, device_for: Callable[[str, int], str] = resolv
     check_architecture(config.model)
     check_model(config.model)
     check_compile_cache(config)
+    if device_for is resolve_device:  # else the ranks run elsewhere
+        check_machine(config)
     prompts = load_prompts(config.prompts, config.seed)
     if config.mode is Mode.generate:
         check_scorable(config.metrics, [prompt.text for prompt in prompts], config.height, config.width)

@@ -227,7 +227,8 @@ class StagesOnRank(OnRank):
                 self._skips.update(zip(wire.skips, newest[len(newest) - len(wire.skips) :], strict=True))
         if run.told != step.index:
             own = replace(own, timestep=on_device(self.timesteps()[run.told], own.sample.device))
-        results = self._engine.run(run.segment, [*_told(own), *state, *(self._skips[unit] for unit in call.takes)])
+        runs = self._engine.call_modules if self.calls_modules else self._engine.run
+        results = runs(run.segment, [*_told(own), *state, *(self._skips[unit] for unit in call.takes)])
         states = len(results) - len(call.leaves)
         self._skips.update(zip(call.leaves, results[states:], strict=True))
         self._left[run.segment] = results[:states]

@@ -20,6 +20,9 @@ class StepLayers(Protocol):
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
         """Run the UNet of the step that was set."""
 
+    def call_modules(self, inputs: StepInputs) -> torch.Tensor:
+        """The same by the modules themselves, also where the UNet is compiled: what watches them sees every call."""
+
     def set_step(self, step: Step) -> None:
         """Tell every layer which step comes next."""
 
@@ -44,6 +47,8 @@ class PlainLayers:
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
         return predict(self.unet, inputs)
+
+    call_modules = __call__
 
     def set_step(self, step: Step) -> None: ...
 

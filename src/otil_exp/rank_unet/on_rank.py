@@ -30,6 +30,9 @@ class OnRank(ABC):
     captured: bool
     """Whether steps are replayed as CUDA graphs."""
 
+    calls_modules = False
+    """Whether the layers are called as modules, whatever the engine: set while something watches them."""
+
     timesteps: Callable[[], torch.Tensor]
     """The timesteps of the picture under way, (steps,): for a method that works ahead. Set by the pipeline."""
 
@@ -101,7 +104,11 @@ class LayersOnRank(OnRank):
         """Output of the layers for this rank's part of the inputs, (b / halves, 4, h, w)."""
         assert self.engine is not None, "the method is closed"
         self._layers.set_step(step)
-        local = self.engine.run(self._kinds.of(step), self._layers, self._cut(inputs, step.counter))
+        part = self._cut(inputs, step.counter)
+        if self.calls_modules:
+            local = self._layers.call_modules(part)
+        else:
+            local = self.engine.run(self._kinds.of(step), self._layers, part)
         self._layers.after_step()
         return local
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,6 +52,16 @@ class RankUNet(nn.Module):
         """Start a picture; the i-th call runs as steps[i] says."""
         self._steps, self._next = steps, 0
         self._open.begin(steps)
+
+    @contextmanager
+    def calling_modules(self) -> Iterator[None]:
+        """Within it the layers are called as modules, whatever the engine."""
+        method = self._open
+        method.calls_modules = True
+        try:
+            yield
+        finally:
+            method.calls_modules = False
 
     def exchange(self, latents: torch.Tensor, step: Step) -> torch.Tensor:
         """What the next step gets of the latents (1, 4, H, W) that this step's scheduler step left."""

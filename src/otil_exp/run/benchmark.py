@@ -14,7 +14,7 @@ from otil_exp.phases import phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory, stage_metrics
-from otil_exp.run.generation import gather_rows
+from otil_exp.run.generation import gather_rows, note_products
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
 
@@ -25,6 +25,7 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
     A sample is the wall time from a barrier to the end of the last kernel on rank 0: encoding the prompt and all steps.
     """
     settings, prompt = pipeline.config.benchmark, prompts[0]
+    pipeline.calibrate(prompt.text, prompt.seed)
     with phase("warming up", live=False):
         for _ in range(settings.warmup_images):
             pipeline(prompt.text, prompt.seed, decode=False)
@@ -38,6 +39,7 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
             _rendezvous(pipeline)
             samples.append(time.perf_counter() - start)
             rows += gather_rows(pipeline, prompt.index, generated, repeat)
+    note_products(pipeline, folder)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
         note_peak_memory(folder, pipeline.ranks.device)

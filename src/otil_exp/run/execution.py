@@ -54,6 +54,7 @@ def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = N
                     topology_of(run.effective),
                     run.effective.device.kind.name,
                     run.effective.launch.collective_timeout_s,
+                    sees_one_gpu=run.effective.engine.name is Engine.compiled,
                 )
             phases = begin_phases() if ranks.is_main else None
             if phases is not None and starting_since is not None and number == 1:
@@ -96,6 +97,8 @@ def _perform(ranks: RankContext, run: Cell, models: Models, phases: Phases | Non
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
                 folder.update_record(engine_runs_as=_runs_as(run, pipeline.runs_as))
+                if pipeline.compiled is not None:
+                    folder.update_record(compiled=asdict(pipeline.compiled))
                 if (warning := cut_short(run.prompts, pipeline.pipeline.tokenizer)) is not None:
                     logging.getLogger(__name__).warning(warning)
             if effective.mode is Mode.generate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,11 @@ from otil_exp.terminal import console
 from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
 
+_log = logging.getLogger(__name__)
+
+WORST_LAYERS = 5
+"""Layers that a record names of those that cut most values."""
+
 
 class BadPictureError(RuntimeError):
     """A picture that is constant or not finite: the run failed, whatever its score would be."""
@@ -37,6 +43,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
     Raises BadPictureError on the first picture that is constant or not finite; the finished ones stay.
     """
     missing = _agreed(pipeline.ranks, lambda: _left(pipeline, prompts, folder))
+    if missing:  # by the first prompt of all, so that a resumed run has the same scales
+        pipeline.calibrate(prompts[0].text, prompts[0].seed)
     with phase("pictures", _counted(len(missing)), live=False), _progress(pipeline, len(missing)) as bar:
         for prompt in missing:
             bar.begin(prompt)
@@ -48,6 +56,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
                 tracker.steps(new)
                 tracker.picture(prompt)
             bar.done()
+    note_products(pipeline, folder)
     if pipeline.ranks.is_main:
         end_pictures(folder)
         if missing:
@@ -85,6 +94,25 @@ def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repea
         for trace in generated.steps
     ]
     return [row for rows in _gathered(pipeline.ranks, own) for row in rows]
+
+
+def note_products(pipeline: RankPipeline, folder: RunFolder) -> None:
+    """Where products are in fp8, put into record.json how, and say what all ranks cut. All ranks must call it."""
+    own = pipeline.products()
+    if own is None:
+        return
+    by_rank: list[dict[str, int]] = _gathered(pipeline.ranks, own["overflow"])
+    if not pipeline.ranks.is_main:
+        return
+    total = sum((Counter(one) for one in by_rank), Counter[str]())
+    worst = dict(total.most_common(WORST_LAYERS))
+    folder.update_record(products=own | {"overflow": total.total(), "overflow_worst": worst})
+    if total:
+        _log.warning(
+            "engine.products=fp8: %d values of %d layers were larger than %g times the largest one of the calibration, "
+            "and were cut; most in %s",
+            *(total.total(), len(total), own["margin"], next(iter(worst))),
+        )
 
 
 def share_of(ranks: RankContext) -> Share:

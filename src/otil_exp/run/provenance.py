@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import otil_exp
+from otil_exp.topology import ALL_VISIBLE
 
 PACKAGES = ("torch", "diffusers", "transformers", "huggingface_hub", "distrifuser", "hydra-core")
 
@@ -27,11 +28,12 @@ def now() -> str:
 
 def provenance() -> dict[str, Any]:
     """Machine, GPUs and their links, package versions, git commit of the code; plain values for record.json."""
+    gpus = _gpus()
     return {
         "host": platform.node(),
         "cpu": {"model": _cpu_model(), "cores": os.cpu_count()},
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if torch.cuda.device_count() > 1 else None,
+        "gpus": gpus,
+        "gpu_links": _command(["nvidia-smi", "topo", "-m"]) if len(gpus) > 1 else None,
         "driver": _command(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
         "versions": {
             "otil_exp": otil_exp.__version__,
@@ -51,6 +53,15 @@ def commit() -> str | None:
     if _command([*git, "ls-files", Path(__file__).name]) is None:
         return None
     return _command([*git, "describe", "--always", "--dirty", "--abbrev=40"])
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs of this process's job here: of all, where each rank sees its own only."""
+    if (ids := os.environ.get(ALL_VISIBLE)) is not None:
+        said = _command(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", f"--id={ids}"])
+        if said is not None:
+            return said.splitlines()
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
 def _versions() -> dict[str, str | None]:

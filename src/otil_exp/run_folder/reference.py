@@ -27,6 +27,9 @@ class _Reference:
 
     folder: RunFolder
     prompts: frozenset[_PromptKey]
+    quantised: bool
+    """Whether its products were in fp8."""
+
     pictures: dict[int, bool] = field(default_factory=dict)
     """By index of the prompt: whether its picture was found whole; it is looked for once."""
 
@@ -69,9 +72,12 @@ class References:
                 try:
                     record = folder.record
                     if record.get("is_reference") and record.get("status") == "done":
-                        found[record["picture_key"]].append(_Reference(folder, prompt_keys(record["prompts"])))
+                        prompts = prompt_keys(record["prompts"])
+                        found[record["picture_key"]].append(_Reference(folder, prompts, "products" in record))
                 except BrokenFolderError as error:
                     log.warning("not looked at as a reference: %s", error)
+            for references in found.values():  # what fp8 costs is seen only beside pictures made without
+                references.sort(key=lambda one: one.quantised)
             self._grids[grid] = found
         return self._grids[grid]
 

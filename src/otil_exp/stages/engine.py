@@ -39,6 +39,7 @@ class SegmentEngine:
     ) -> None:
         """calls: by segment. compiles: makes a compiled call of one; None calls it as it is. first_call: what a first
         call runs in. record: makes CUDA graphs; None replays nothing."""
+        self._modules = dict(calls)
         self._calls = {index: compiles(call) if compiles else call for index, call in calls.items()}
         self._first_call, self._record = first_call, record
         self._recorded: dict[int, _Recorded] = {}
@@ -55,9 +56,16 @@ class SegmentEngine:
         recorded.captured.replay()
         return recorded.results
 
+    def call_modules(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The same by the modules themselves, neither compiled nor replayed."""
+        results: tuple[Tensor, ...] = self._modules[segment](*inputs)
+        return results
+
     def prepare(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Compile and record a segment for inputs of these shapes, after a call that lets libraries start up. What its
         graph reads are copies of them, but for results of other segments' graphs."""
+        if self._calls[segment] is not self._modules[segment]:  # modules make buffers at their first call, graphs none
+            self.call_modules(segment, inputs)
         with self._first_call():
             results: tuple[Tensor, ...] = self._calls[segment](*inputs)
         if self._record is None:
@@ -78,3 +86,4 @@ class SegmentEngine:
         """Drop the graphs."""
         self._recorded.clear()
         self._calls.clear()
+        self._modules.clear()

@@ -86,6 +86,8 @@ class Layers:
         """Run the UNet of the step that was set."""
         return predict(self.unet, inputs)
 
+    call_modules = __call__
+
     def set_step(self, step: Step) -> None:
         """Tell every layer which step comes next: counter 0..warmup_steps is synchronous, 0 renews cached text K/V."""
         for layer in self._counting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from otil_exp.choices import TensorLayers
+from otil_exp.choices import Products, TensorLayers
 from otil_exp.config import ExperimentConfig, MethodConfig
 from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.method import Method
@@ -24,6 +24,11 @@ class Tensor(Method[TensorConfig]):
     def check(self, preset: TensorConfig, config: ExperimentConfig) -> None:
         check_order(preset.order)
         shards, architecture = self.topology(preset, config).slices, architecture_of(config.model)
+        if shards > 1 and config.engine.products is Products.fp8:
+            raise ValueError(
+                f"engine.products=fp8 with preset={preset.name}: distrifuser's layers multiply by parts of the weights "
+                "themselves, so half of their products would stay as they are; use engine.products=model_dtype"
+            )
         counts = [(count, "channels") for count in architecture.channels]
         for count, what in [*counts, (architecture.norm_groups, "GroupNorm groups")]:
             if count % shards:

@@ -59,13 +59,28 @@ class Graph:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One rank of a machine after the other: the first compiles, the others find what it compiled in the cache.
+        """One rank of a machine first: it compiles, the others then find what it compiled in the cache.
 
-        Only where ranks share cores and their graphs are the same code; a graph with collectives no rank can run alone.
+        Only where the graphs are the same code: on a GPU that is cuda:0 for every rank. A graph with collectives no
+        rank can run alone. Not a barrier: waiting must not count against collective_timeout_s.
         """
-        if self._ranks.device.type != "cpu" or self._communicates:
+        on_cpu = self._ranks.device.type == "cpu"
+        if self._communicates or not (on_cpu or (self._ranks.topology.world_size > 1 and _sees_one_gpu())):
             yield
             return
-        with Path(tempfile.gettempdir(), f"otil_exp-compile-{os.getuid()}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # not a barrier: waiting must not count against collective_timeout_s
+        with Path(tempfile.gettempdir(), _lock_name(self._ranks.device)).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody compiles: those who wait go on together
+                fcntl.flock(lock, fcntl.LOCK_EX if on_cpu else fcntl.LOCK_SH)
             yield
+
+
+def _sees_one_gpu() -> bool:
+    return torch.cuda.device_count() == 1
+
+
+def _lock_name(device: torch.device) -> str:
+    """On a CPU all ranks of a user share the cores; on GPUs only those of one job have the same graphs."""
+    job = "" if device.type == "cpu" else f"-{os.environ.get('MASTER_PORT', '')}"
+    return f"otil_exp-compile-{os.getuid()}{job}.lock"

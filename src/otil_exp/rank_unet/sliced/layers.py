@@ -56,6 +56,7 @@ class SlicedLayers:
         self._statistics: StatisticsExchange | None = None
         self._synchronous = False
         self._forms: dict[bool, Run] = {}
+        self._modules: dict[bool, nn.Module] = {True: unet, False: unet}
         if self._slices == 1:
             self._forms[False] = self._compiled(unet, communicates=False)
 
@@ -68,6 +69,10 @@ class SlicedLayers:
         """Run the UNet of the step that was set."""
         return self._forms[self._synchronous](inputs)
 
+    def call_modules(self, inputs: StepInputs) -> torch.Tensor:
+        """The same without the graph."""
+        return predict(self._modules[self._synchronous], inputs)
+
     def register(self, call: Callable[[], Any]) -> None:
         """Make the context and the graphs: `call` runs the UNet once. All ranks must call it."""
         if self._slices == 1:
@@ -78,7 +83,7 @@ class SlicedLayers:
         if self._gn_sync is GnSync.fused:
             norms = [module for module in self.unet.modules() if isinstance(module, SlicedGroupNorm)]
             self._statistics = StatisticsExchange(norms, self._slices, self._ranks.batch_group)
-        silent = silent_copy(self.unet)
+        silent = self._modules[False] = silent_copy(self.unet)
         self._forms = {
             True: self._compiled(self.unet, communicates=True),
             False: self._compiled(silent, communicates=self._gn_sync is GnSync.exact),

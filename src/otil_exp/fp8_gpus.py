@@ -1,0 +1,55 @@
+"""Whether a GPU multiplies 8-bit floats: asked while composing where the machine is known, and again on each rank."""
+
+from __future__ import annotations
+
+import subprocess
+
+import torch
+
+from otil_exp.choices import DeviceKind, Products
+from otil_exp.config import ExperimentConfig
+
+CAPABILITY = (8, 9)
+"""Compute capability of the first GPUs that do: Ada (L40S); Hopper (H100) has 9.0."""
+
+Capability = tuple[int, int]
+
+
+def check_machine(config: ExperimentConfig) -> None:
+    """Raise ValueError, with what to type, if engine.products=fp8 is meant for this machine's GPUs and none can.
+
+    Expects a resolved device. Where the driver does not say what the GPUs can, their ranks find out (`check_device`).
+    """
+    if config.engine.products is not Products.fp8 or config.device.kind is DeviceKind.cpu:
+        return
+    found = _capabilities()
+    if found and max(found) < CAPABILITY:
+        raise _too_old("the GPUs here have", max(found))
+
+
+def check_device(device: torch.device) -> None:
+    """Raise ValueError, with what to type, for a GPU that does not; a CPU does."""
+    if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < CAPABILITY:
+        raise _too_old(f"{torch.cuda.get_device_name(device)} has", found)
+
+
+def _too_old(who: str, found: Capability) -> ValueError:
+    return ValueError(
+        f"engine.products=fp8: {who} compute capability {found[0]}.{found[1]}, and GPUs multiply fp8 from "
+        f"{CAPABILITY[0]}.{CAPABILITY[1]} on (L40S, H100 and newer): use engine.products=model_dtype"
+    )
+
+
+def _capabilities() -> list[Capability]:
+    """Of all GPUs of this machine, by its driver's own program: torch would take memory of a GPU to answer."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+        return [(int(major), int(minor)) for major, minor in (line.split(".") for line in done.stdout.split())]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []

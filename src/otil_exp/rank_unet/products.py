@@ -1,0 +1,183 @@
+"""Matrix products of 8-bit floats: the linear layers of a UNet's transformer blocks, with one static scale a tensor.
+
+    x ~ scale * e4m3(x / scale), W ~ scale' * e4m3(W / scale')        x W^T ~ scale scale' * e4m3(.) e4m3(.)^T
+
+Weights are quantised once. The scale of a layer's input comes from `calibrating`: MARGIN times the largest magnitude it
+has there on any rank is the largest that e4m3 holds. What is larger later is cut to that and counted.
+Rounding to e4m3 keeps 3 bits of the mantissa, so a value is off by 1/16 of itself at most, down to 2^-6 of the scale;
+a margin costs nothing but room for the smallest values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+FP8 = torch.float8_e4m3fn
+
+LARGEST = torch.finfo(FP8).max
+"""448."""
+
+MARGIN = 2.0
+"""How much larger than while calibrating an input may become before it is cut."""
+
+LAYERS = (
+    *("attn1.to_qkv", "attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_kv", "attn1.to_out.0"),
+    *("attn2.to_q", "attn2.to_out.0"),
+    *("ff.net.0.proj", "ff.net.2"),
+)
+"""Layers of a transformer block whose product fp8 was measured to make faster, at every size that SDXL has
+(benchmarks/fp8_products.md). Keys and values of the text are computed once a picture and stay as they are."""
+
+UNIT = 16
+"""cuBLASLt takes fp8 matrices whose sides are multiples of this; others stay as they are."""
+
+
+class Fp8Linear(nn.Module):
+    """A linear layer whose product is one of 8-bit floats.
+
+    What comes before the product are plain element-wise operations and a sum over each row, so that a compiler can put
+    them into the kernel that makes the input.
+    """
+
+    weight: torch.Tensor
+    """(N, K), e4m3."""
+    scale: torch.Tensor
+    """(), float32: of the input."""
+    weight_scale: torch.Tensor
+    """(), float32."""
+    largest: torch.Tensor
+    """(), float32: the input's largest magnitude while calibrating."""
+    overflow: torch.Tensor | None
+    """(rows of the input,), int32: values that were cut. Made by the first call."""
+
+    counts = True
+    """Whether what is cut is counted; benchmarks turn it off to see what that takes."""
+
+    calibrating = False
+    """Whether calls look at their input and multiply it as it is."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight = linear.weight.detach().float()
+        scale = scale_for(weight.abs().amax())
+        self.register_buffer("weight", quantised(weight, scale), persistent=False)
+        self.register_buffer("weight_scale", scale, persistent=False)
+        self.register_buffer("scale", torch.ones_like(scale), persistent=False)
+        self.register_buffer("largest", torch.zeros_like(scale), persistent=False)
+        self.register_buffer("overflow", None, persistent=False)
+        self.bias = linear.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: (..., K), half precision or float32. Returns (..., N) in x's dtype."""
+        rows = x.reshape(-1, self.in_features)
+        if self.calibrating:
+            self.largest.copy_(torch.maximum(self.largest, rows.abs().amax().float()))
+            found = F.linear(rows, (self.weight.float() * self.weight_scale).to(x.dtype))
+        else:
+            found = self._product(rows)
+        if self.bias is not None:  # apart, where a compiler joins it to what follows; cuBLASLt adds none to float32
+            found = found + self.bias
+        return found.view(*x.shape[:-1], self.out_features)
+
+    def _product(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.overflow is None:
+            self.overflow = torch.zeros(len(rows), dtype=torch.int32, device=rows.device)
+        scaled = rows.float() / self.scale
+        if self.counts:
+            self.overflow.add_((scaled.abs() > LARGEST).sum(dim=1, dtype=torch.int32))
+        return scaled_product(
+            scaled.clamp(-LARGEST, LARGEST).to(FP8), self.weight, self.scale, self.weight_scale, rows.dtype
+        )
+
+
+def scaled_product(
+    rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, weight_scale: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """scale * weight_scale * rows @ weight^T, of e4m3 (M, K) and (N, K): (M, N) in dtype, summed in float32.
+
+    On a GPU by cuBLASLt. On a CPU the same operation of PyTorch takes 9 s for 512 x 128 x 384, so float32 stands in for
+    e4m3 there, whose products it holds exactly.
+    """
+    if rows.device.type == "cpu":
+        return (F.linear(rows.float(), weight.float()) * (scale * weight_scale)).to(dtype)
+    return torch._scaled_mm(rows, weight.t(), scale_a=scale, scale_b=weight_scale, out_dtype=dtype, use_fast_accum=True)
+
+
+def scale_for(largest: torch.Tensor, margin: float = 1.0) -> torch.Tensor:
+    """The scale with which e4m3 holds `margin` times a magnitude; 1 for a tensor of zeros. (), float32."""
+    largest = largest.float()
+    return torch.where(largest > 0, largest * margin / LARGEST, torch.ones_like(largest))
+
+
+def quantised(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """e4m3(values / scale), what is too large cut: PyTorch's own conversion makes it NaN."""
+    return (values.float() / scale).clamp(-LARGEST, LARGEST).to(FP8)
+
+
+class Fp8Products:
+    """The layers of a UNet that multiply fp8; replaces them in place.
+
+    Call it when all layers are what they are going to be (sliced, wrapped, merged), and before any graph is made.
+    """
+
+    def __init__(self, unet: nn.Module) -> None:
+        self.layers: dict[str, Fp8Linear] = {}
+        self.calibrated = False
+        for name, module in list(unet.named_modules()):
+            if isinstance(module, nn.Linear) and _is_chosen(name, module):
+                self.layers[name] = Fp8Linear(module)
+                parent, _, child = name.rpartition(".")
+                setattr(unet.get_submodule(parent), child, self.layers[name])
+
+    @contextmanager
+    def calibrating(self, ranks: int) -> Iterator[None]:
+        """Take the scales from the inputs of what is called within, on so many ranks: they get the same scales.
+
+        Raises RuntimeError where an input was not finite.
+        """
+        for layer in self.layers.values():
+            layer.calibrating = True
+            layer.largest.zero_()
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.calibrating = False
+        self._settle(self._largest_of_all(ranks))
+
+    def overflow(self) -> dict[str, int]:
+        """Values that were cut since calibration on this rank, by layer; layers without any are left out."""
+        counts = {name: int(layer.overflow.sum()) for name, layer in self.layers.items() if layer.overflow is not None}
+        return {name: count for name, count in counts.items() if count}
+
+    def _largest_of_all(self, ranks: int) -> dict[str, float]:
+        """By layer, the largest magnitude on any rank: those that cut a UNet by depth have different layers."""
+        own = {name: float(layer.largest) for name, layer in self.layers.items()}
+        everyone: list[dict[str, float]] = [own]
+        if ranks > 1:
+            everyone = [{} for _ in range(ranks)]
+            dist.all_gather_object(everyone, own)
+        if wrong := sorted({name for one in everyone for name, value in one.items() if not math.isfinite(value)}):
+            raise RuntimeError(f"engine.products=fp8: the input of {wrong[0]} was not finite while calibrating")
+        return {name: max(one.get(name, 0.0) for one in everyone) for name in own}
+
+    def _settle(self, largest: dict[str, float]) -> None:
+        for name, layer in self.layers.items():
+            layer.scale.copy_(scale_for(torch.tensor(largest[name]), MARGIN))
+            if layer.overflow is not None:
+                layer.overflow.zero_()
+        self.calibrated = True
+
+
+def _is_chosen(name: str, linear: nn.Linear) -> bool:
+    plain = name.replace(".module.", ".")  # distrifuser's wrappers hold diffusers' layers so
+    fits = linear.in_features % UNIT == 0 and linear.out_features % UNIT == 0
+    return ".transformer_blocks." in f".{plain}" and plain.endswith(tuple(f".{layer}" for layer in LAYERS)) and fits
