@@ -43,8 +43,9 @@ class Server:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(place))
+        self.listener.bind(f"{place}.new")
         self.listener.listen(64)
+        os.rename(f"{place}.new", place)
         self.waker, self.woken = socket.socketpair()  # by the end of a process
         self.woken.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -26,18 +26,7 @@ STARTED, START_S = "started", 60.0
 
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-LIBRARIES = (
-    "HF_",
-    "DIFFUSERS_",
-    "TRANSFORMERS_",
-    "TORCH_LOGS",
-    "MPL",
-    "PYTHONWARN",
-    "PYTHONHASH",
-    "LD_",
-    "MKL_",
-    "WANDB_D",
-)
+LIBRARIES = ("HF_HOME", "HF_HUB_", "DIFFUSERS_", "TRANSFORMERS_", "TORCH_LOGS", "MPL", "PYTHONHASHSEED", "LD_", "MKL_")
 """Beginnings of variables that libraries look at while they are loaded: those of the server have to be the same."""
 
 
@@ -58,14 +47,15 @@ def library_variables() -> dict[str, str]:
 def stand_in(place: str, run: tuple[str, str, list[str]]) -> None:
     """Ask for a process and end as it does; returns where there is no server that loaded what we would."""
     import ctypes
+    import errno
     import json
     import socket
     import time
 
     connection = socket.socket(socket.AF_UNIX)
     deadline = time.monotonic() + START_S
-    while connection.connect_ex(place):
-        if time.monotonic() > deadline or not os.path.exists(f"{place}.{STARTED}"):
+    while refused := connection.connect_ex(place):
+        if refused != errno.ENOENT or time.monotonic() > deadline or not os.path.exists(f"{place}.{STARTED}"):
             return
         time.sleep(0.05)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
