@@ -39,7 +39,7 @@ def run_pipelines(
         ranks = t.single_rank(torch.device("cpu"))
         return [[_picture(config, ranks, prompt, seed, decode)] for config in effectives]
     by_rank = run_ranks(
-        topology[0], _on_rank, _free_port(), topology, effectives, prompt, seed, decode, timeout=timeout
+        topology[0], _on_rank, free_port(), topology, effectives, prompt, seed, decode, timeout=timeout
     )
     return [list(results) for results in zip(*by_rank, strict=True)]
 
@@ -54,15 +54,20 @@ def _on_rank(
     decode: bool,
 ) -> list[Result]:
     world_size, split_batch = topology
-    dist.destroy_process_group()  # the harness made one; a run makes its own
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
-    )
+    leave_harness(rank, world_size, port)
     graph.BACKEND = "eager"  # of engine=compiled: what is looked at is the graph, not its speed
     ranks = t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
     results = [_picture(config, ranks, prompt, seed, decode) for config in configs]
     t.leave()
     return results
+
+
+def leave_harness(rank: int, world_size: int, port: str) -> None:
+    """On a rank of `run_ranks`: leave its group and stand as launched ranks do; a run makes its own group."""
+    dist.destroy_process_group()
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+    )
 
 
 def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int, decode: bool) -> Result:
@@ -71,7 +76,7 @@ def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: 
     return Result(latents=generated.latents, steps=generated.steps, image=generated.image)
 
 
-def _free_port() -> str:
+def free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
