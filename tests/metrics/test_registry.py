@@ -90,8 +90,11 @@ def scored(
 
 
 def cost() -> dict[str, Any]:
-    row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)
-    return cost_metrics([row], warm=True) | memory_metrics({}) | {"latency/image_s": image_latency([1.0, 2.0], 0)}
+    rows = [
+        StepRow(rank=0, prompt=0, step=step, kind=kind, ms=1.0, bytes_sent=10, collectives=1)
+        for step, kind in enumerate(("warmup", "steady", "refresh"))
+    ]
+    return cost_metrics(rows, warm=True) | memory_metrics({}) | {"latency/image_s": image_latency([1.0, 2.0], 0)}
 
 
 SEAM = Boundaries(rows=(128,))
