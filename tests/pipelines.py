@@ -38,9 +38,7 @@ def run_pipelines(
     if topology[0] == 1:
         ranks = t.single_rank(torch.device("cpu"))
         return [[_picture(config, ranks, prompt, seed, decode)] for config in effectives]
-    by_rank = run_ranks(
-        topology[0], _on_rank, free_port(), topology, effectives, prompt, seed, decode, timeout=timeout
-    )
+    by_rank = run_ranks(topology[0], _on_rank, free_port(), topology, effectives, prompt, seed, decode, timeout=timeout)
     return [list(results) for results in zip(*by_rank, strict=True)]
 
 

@@ -42,9 +42,7 @@ def run_on_rank(rank: int, port: str, cell: Cell, halt: FileHalt) -> None:
 
 
 @pytest.mark.ranks
-def test_ranks_get_ready_and_make_no_picture_until_they_are_let_go(
-    composed: Compose, tmp_path: Path
-) -> None:
+def test_ranks_get_ready_and_make_no_picture_until_they_are_let_go(composed: Compose, tmp_path: Path) -> None:
     cell = prepare(composed(*FEW, "preset=otil", "topology=2gpu_nosplit"))
     halt = NotedHalt(tmp_path / "ready", tmp_path / "go", bound_s=120)
     failures: list[Exception] = []
@@ -85,9 +83,7 @@ def test_a_run_that_is_not_let_go_gives_up_and_says_what_is_missing(tmp_path: Pa
     assert not halt.go.exists()
 
 
-def test_a_job_hands_its_halt_to_its_ranks(
-    composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_hands_its_halt_to_its_ranks(composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_this_process(function: Callable[..., Any], world_size: int, *args: Any, **options: Any) -> None:
         assert world_size == 1
         function(*args)

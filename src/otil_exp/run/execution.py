@@ -37,9 +37,7 @@ from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(
-    runs: Sequence[Cell], hosted: bool, starting_since: float | None = None, halt: Halt | None = None
-) -> None:
+def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = None, halt: Halt | None = None) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.

@@ -3,8 +3,8 @@
     halt = FileHalt(ready=folder / "otil.ready", go=folder / "otil.go", bound_s=600)
     Job(say=print, halt=halt).run([cell], failures)   # in a thread or a process of its own, one for each run
 
-Getting ready is loading, capturing and compiling: minutes, mostly of the host. Several runs share the GPUs meanwhile. Once
-the `ready` file is there, `halt.let_go()` starts the run, and what is timed has the GPUs to itself.
+Getting ready is loading, capturing and compiling: minutes, mostly of the host, in which several runs share the GPUs.
+Once the `ready` file is there, `halt.let_go()` starts the run, and what is timed has the GPUs to itself.
 """
 
 from __future__ import annotations
