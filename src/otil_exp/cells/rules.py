@@ -17,8 +17,8 @@ from otil_exp.models.architecture import architecture_of
 from otil_exp.topology import Topology
 
 MOST_STEPS = {Scheduler.ddim: 999, Scheduler.euler: 999, Scheduler.dpmpp: 998}
-"""Longest schedule: the models were trained on noise levels 0 to 999, and with more steps the first one is beyond (their
-schedulers have steps_offset=1; dpmpp lays out one step more)."""
+"""Longest schedule: the models were trained on noise levels 0 to 999, and with more steps the first one is beyond them
+(their schedulers have steps_offset=1; dpmpp lays out one step more)."""
 
 LARGEST_SEED = 2**63 - 1
 """torch.Generator takes no larger one."""
