@@ -59,4 +59,4 @@ def test_no_other_place_makes_a_console() -> None:
     package = Path(otil_exp.__file__).parent
     sources = [path for root in (package, package.parent / "hydra_plugins") for path in root.rglob("*.py")]
     makers = {path.name for path in sources if re.search(r"\bConsole\(", path.read_text(encoding="utf-8"))}
-    assert makers == {"terminal.py", "selftest.py"}
+    assert makers == {"terminal.py"}

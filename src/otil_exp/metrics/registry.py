@@ -1,7 +1,6 @@
 """All metrics: one entry each, from which scoring, metrics.json, tables, the report and docs/metrics.md follow.
 
-A new score against the reference picture is a function (H, W, 3), (H, W, 3) -> float in a file of its own, an entry in
-METRICS with its `load`, a test, and a line in docs/metrics.md; `metrics.paired=[NAME]` then asks for it.
+A new score against the reference picture: docs/extending.md.
 """
 
 from __future__ import annotations
