@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from otil_exp.links import Curve, Links
 from otil_exp.selftest.capture import RIGHT, judge_capture
 from otil_exp.selftest.collectives import judge_collectives
 from otil_exp.selftest.copies import copies, judge_copies
@@ -70,6 +71,12 @@ def test_a_slow_way_to_the_host_is_named() -> None:
         copies(CPU)
 
 
+def links(*points: tuple[int, float]) -> Links:
+    """Between two ranks; points of all_gather, in bytes and seconds."""
+    curves = (Curve("point_to_point", 2, ((4096, 1e-4), (8192, 2e-4))), Curve("all_gather", 2, points))
+    return Links(name="two", source="a test", date="2026-11-30", measured=True, curves=curves)
+
+
 @pytest.mark.parametrize(
     ("ms", "state", "rate", "least", "advice"),
     [
@@ -82,11 +89,12 @@ def test_the_rate_of_a_link_says_what_a_step_costs_and_what_to_do(
     ms: float, state: State, rate: str, least: str, advice: str
 ) -> None:
     """Two ranks: each sends 256 MiB."""
-    found = judge_collectives({"all_gather": {4096: 0.15, 2**28: ms}, "message": {4096: 0.1}}, TWO_GPUS)
+    found = judge_collectives(links((4096, 150e-6), (2**28, ms / 1e3)), TWO_GPUS)
     assert found.state is state
     for words in (rate, least, advice, "150 µs for 4096 bytes"):
         assert words in found.sentence
-    on_a_cpu = judge_collectives({"all_gather": {4096: 0.4, 2**22: 9.0}}, CPU)
+    assert found.figures["all_gather, ms by bytes"] == {"4096": 0.15, f"{2**28}": ms}
+    on_a_cpu = judge_collectives(links((4096, 400e-6), (2**22, 9e-3)), CPU)
     assert on_a_cpu.state is State.fine
     assert "says nothing about GPUs" in on_a_cpu.sentence
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from otil_exp.selftest import process
-from otil_exp.selftest.collectives import COLLECTIVES, measure_curves
+from otil_exp.links import read_links
+from otil_exp.selftest import main, process
 from otil_exp.selftest.death import death
 from otil_exp.selftest.exchange_time import _times
 from otil_exp.selftest.parts import PARTS, Part
@@ -62,6 +62,16 @@ def test_a_part_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert found.seconds > 0
 
 
+def test_links_that_are_measured_are_a_file_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "new" / "links.yaml"
+    assert main(["--device", "cpu", "--parts", "collectives", "--links", str(file)]) == 0
+    links = read_links(file)
+    assert links.measured
+    assert {curve.world_size for curve in links.curves} == {2}
+    assert links.seconds("all_gather", 1 << 20, ranks=2) > 0
+    assert "4,194,304" in capsys.readouterr().out
+
+
 def test_a_part_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     found = run_part("promises", Plan("cpu", 2, tmp_path), seconds=0.3)
     assert found.state is State.broken
@@ -84,16 +94,6 @@ def test_a_part_whose_process_dies_is_broken_and_shows_its_last_words(
 def here(rank: int) -> RankContext:
     topology = Topology(world_size=2, split_batch=False)
     return RankContext(topology=topology, rank=rank, local_rank=rank, device=torch.device("cpu"))
-
-
-def curves_of(rank: int) -> dict[str, dict[int, float]]:
-    return measure_curves(here(rank), [64, 4096], repeats=2)
-
-
-def test_every_collective_is_timed_at_every_size_on_every_rank() -> None:
-    for curves in run_ranks(2, curves_of):
-        assert set(curves) == set(COLLECTIVES)
-        assert all(set(curve) == {64, 4096} and min(curve.values()) > 0 for curve in curves.values())
 
 
 def times_of(rank: int) -> dict[str, float]:

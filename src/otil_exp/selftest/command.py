@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from otil_exp.run_folder.whole import make_writable
 from otil_exp.selftest.parts import PARTS, WITHOUT_DEVICE
-from otil_exp.selftest.plan import Finding, Plan
+from otil_exp.selftest.plan import LINKS_FILE, Finding, Plan
 from otil_exp.selftest.process import run_part
 from otil_exp.selftest.said import say, verdict
 from otil_exp.terminal import console
@@ -23,7 +26,7 @@ EXAMPLES = """examples:
   otil-selftest                                seconds, on the CPU: does the exchange keep its promises?
   otil-selftest --device cuda                  all parts on all visible GPUs, some minutes
   otil-selftest --device cuda --gpus 2 --json fit.json
-  otil-selftest --device cuda --parts collectives,death
+  otil-selftest --device cuda --parts collectives --links node.yaml
 exit code: 0 the machine is fit, 1 it is not, 2 what was typed is impossible"""
 
 
@@ -33,20 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     world_size = _world_size(parser, options.device or "cpu", options.gpus)
     names = _chosen(parser, options)
+    _check_files(parser, options)
     out = console()
-    before = signal.signal(signal.SIGTERM, _told_to_end)
-    try:
-        with tempfile.TemporaryDirectory(prefix="otil-selftest-") as folder:
-            plan = Plan(options.device or "cpu", world_size, Path(folder))
-            findings = {}
-            for name in names:
-                out.print(f"{name}: {PARTS[name].what} (at most {PARTS[name].seconds:.0f} s)")
-                findings[name] = run_part(name, plan)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with _ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="otil-selftest-") as folder:
+        plan = Plan(options.device or "cpu", world_size, Path(folder))
+        findings = {}
+        for name in names:
+            out.print(f"{name}: {PARTS[name].what} (at most {PARTS[name].seconds:.0f} s)")
+            findings[name] = run_part(name, plan)
+        if options.links is not None and (plan.folder / LINKS_FILE).exists():
+            shutil.copyfile(plan.folder / LINKS_FILE, options.links)
     say(findings, out)
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(as_json(plan, findings), indent=1) + "\n", encoding="utf-8")
     return 0 if verdict(findings) else 1
 
@@ -70,8 +71,28 @@ def as_json(plan: Plan, findings: Mapping[str, Finding]) -> dict[str, Any]:
     }
 
 
-def _told_to_end(signum: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + signum)  # by way of what ends a part and its ranks
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process by way of what ends a part and its ranks."""
+
+    def told_to_end(signum: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, told_to_end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_files(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """See that what is measured in minutes can be kept."""
+    for name in ("json", "links"):
+        if (file := getattr(options, name)) is not None:
+            try:
+                make_writable(file.absolute().parent, f"--{name}")
+            except ValueError as error:
+                parser.error(str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="try all parts there (default: promises, on the CPU)")
     parser.add_argument("--gpus", type=int, metavar="N", help="ranks (default: visible GPUs; 2 on the CPU)")
     parser.add_argument("--parts", metavar="A,B", help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--links", type=Path, metavar="FILE", help="write the curves of the links there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write findings and figures there")
     return parser
 
@@ -88,10 +110,16 @@ def _parser() -> argparse.ArgumentParser:
 def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """Names of the parts that were asked for, in their order."""
     if options.parts is None:
+        if options.links is not None and not options.device:
+            parser.error(f"--links {options.links}: say of what, such as --device cuda")
         return list(PARTS if options.device else WITHOUT_DEVICE)
     asked = options.parts.split(",")
     if unknown := [name for name in asked if name not in PARTS]:
         parser.error(f"--parts {options.parts}: there is no {', '.join(unknown)}; use some of {','.join(PARTS)}")
+    if options.links is not None and "collectives" not in asked:
+        parser.error(
+            f"--links {options.links}: the part collectives measures them; use --parts {options.parts},collectives"
+        )
     return [name for name in PARTS if name in asked]
 
 

@@ -20,6 +20,10 @@ class State(StrEnum):
     """There is nothing here to try it on."""
 
 
+CURVE = ", ms by bytes"
+"""End of the names of figures that are curves."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a part found."""
@@ -37,6 +41,10 @@ class Finding:
 
 class LeftOutError(Exception):
     """Why a part cannot be tried on this machine."""
+
+
+LINKS_FILE = "links.yaml"
+"""Of the plan's folder: where the part collectives leaves what it measured, as `otil_exp.links` reads it."""
 
 
 @dataclass(frozen=True)

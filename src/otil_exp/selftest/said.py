@@ -9,12 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from otil_exp.selftest.plan import Finding, State
+from otil_exp.selftest.plan import CURVE, Finding, State
 
 COLOURS = {State.fine: "green", State.slow: "yellow", State.broken: "red", State.left_out: "dim"}
-
-CURVE = ", ms by bytes"
-"""End of the names of figures that are curves."""
 
 
 def verdict(findings: Mapping[str, Finding]) -> bool:
