@@ -82,7 +82,7 @@ def test_something_broken_is_unfit(
         (["--gpus", "1"], "--gpus 1: ranks on the CPU are at least 2"),
         (["--parts", "death,nvlink"], "there is no nvlink; use some of promises,machine"),
         (["--device", "cuda", "--gpus", "3"], "--gpus 3: use 1 to 2, the visible GPUs"),
-        (["--json", "/proc/no/fit.json"], "--json: /proc/no cannot be written to"),
+        (["--json", "/proc/no/fit.json"], "/proc/no cannot be written to; name a file elsewhere"),
         (["--links", "a.yaml"], "--links a.yaml: say of what, such as --device cuda"),
         (["--device", "cpu", "--parts", "death", "--links", "a.yaml"], "use --parts death,collectives"),
         (["--device", "tpu"], "choose from 'cpu', 'cuda'"),

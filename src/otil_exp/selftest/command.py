@@ -91,8 +91,8 @@ def _check_files(parser: argparse.ArgumentParser, options: argparse.Namespace) -
         if (file := getattr(options, name)) is not None:
             try:
                 make_writable(file.absolute().parent, f"--{name}")
-            except ValueError as error:
-                parser.error(str(error))
+            except ValueError:
+                parser.error(f"--{name} {file}: {file.parent} cannot be written to; name a file elsewhere")
 
 
 def _parser() -> argparse.ArgumentParser:
