@@ -1,13 +1,12 @@
-"""The fold on GPUs: its parts alone on one, and whole pictures on several; one line of JSON for each figure.
+"""The parts of the fold alone on one GPU; one line of JSON for each figure.
 
     python -m benchmarks.fold parts [--engines cuda_graph,compiled] [--sizes 1024] [--batch 1] [--cuts default,...]
-    python -m benchmarks.fold pictures OUTPUTS [--ranks 2] [--sizes 1024,2048] [--engines cuda_graph,compiled]
 
 parts: the outer part (its way down and up) and the inner part of each cut, and the whole UNet likewise, each in a
 process of its own: milliseconds a call (median of 20), peak memory, seconds until the first call was over. The slower
 part is the step. `default` stands for the balanced cut, `every2` for that of preset.every=2.
-pictures: mode=benchmark of each method on real ranks: seconds a picture, milliseconds a steady step, bytes a step; and
-the folder's name, to look at. On a CPU: --model shapes --device cpu --sizes 256 --engines eager.
+On a CPU: --model shapes --device cpu --sizes 256 --engines eager.
+Whole pictures on several GPUs are `otil-exp -m experiment=bench/fold` and `experiment=bench/fold_every`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -32,7 +30,6 @@ from otil_exp.models.loading import Models
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
-from otil_exp.run_folder.folder import RunFolder
 from otil_exp.stages.cut import Cut, balanced_cuts, fold, named_cuts
 from otil_exp.stages.parts import SegmentCall, keep_only
 from otil_exp.stages.tape import Unit, tape
@@ -44,15 +41,6 @@ CUTS = "default,down1.down/up0.attn1,every2"
 
 PARTS = ("whole", "outer", "inner")
 REPEATS = 20
-METHODS = (
-    ("reference",),
-    ("distrifusion",),
-    ("guide",),
-    ("fold",),
-    ("fold", "preset.every=2"),
-    ("asyncdiff",),
-    ("step_reuse",),
-)
 
 
 def main() -> int:
@@ -60,7 +48,7 @@ def main() -> int:
     if options.command == "part":
         print(json.dumps(measure(options)), flush=True)
         return 0
-    return parts(options) if options.command == "parts" else pictures(options)
+    return parts(options)
 
 
 def parts(options: argparse.Namespace) -> int:
@@ -134,34 +122,6 @@ def timed(call: Callable[[], Any], device: torch.device) -> float:
     return median(taken[2:])
 
 
-def pictures(options: argparse.Namespace) -> int:
-    """Each method in mode=benchmark, on as many ranks; a run that fails is a line, too."""
-    failed = 0
-    for size in options.sizes.split(","):
-        for engine in options.engines.split(","):
-            for method in METHODS:
-                failed += _picture(options, method, size, engine)
-    return 1 if failed else 0
-
-
-def _picture(options: argparse.Namespace, method: Sequence[str], size: str, engine: str) -> bool:
-    folder = Path(options.outputs, name := f"fold-{size}-{engine}")
-    before = set(folder.iterdir()) if folder.exists() else set()
-    cell = (f"preset={method[0]}", *method[1:], f"topology={options.ranks}gpu_nosplit", f"engine={engine}")
-    where = (f"model={options.model}", f"height={size}", f"width={size}", f"device={options.device}", "metrics=none")
-    run = (f"name={name}", f"output_dir={options.outputs}", "mode=benchmark", *options.overrides)
-    code = subprocess.run([sys.executable, "-m", "otil_exp.app", *cell, *where, *run], stdout=sys.stderr).returncode
-    line: dict[str, Any] = {"figure": "picture", "method": " ".join(method), "size": int(size), "engine": engine}
-    made = [path for path in (folder.iterdir() if folder.exists() else ()) if path.is_dir() and path not in before]
-    if code or len(made) != 1:
-        print(json.dumps({**line, "failed": code or "no run folder of its own"}), flush=True)
-        return True
-    run_folder = RunFolder(made[0])
-    values = {name: entry["value"] for name, entry in run_folder.metrics.items()}
-    print(json.dumps({**line, "ranks": options.ranks, "folder": made[0].name, **values}), flush=True)
-    return False
-
-
 def _segments(units: tuple[Unit, ...], part: str, cut: str) -> list[Segment]:
     if part == "whole":
         return [Segment(0, len(units), 0)]
@@ -218,21 +178,16 @@ def _sync(device: torch.device, reset: bool = False) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("parts", "part", "pictures"):
+    for name in ("parts", "part"):
         command = commands.add_parser(name)
         command.add_argument("--model", default="sdxl_random")
         command.add_argument("--device", default="cuda")
         command.add_argument("--sizes", default="1024", help="pixels, one or more")
         command.add_argument("--engines", default="cuda_graph,compiled")
-        if name == "pictures":
-            command.add_argument("outputs")
-            command.add_argument("--ranks", type=int, default=2)
-            command.add_argument("overrides", nargs="*", help="more of otil-exp's, such as num_inference_steps=20")
-        else:
-            command.add_argument("--batch", type=int, default=1)
-            command.add_argument("--cuts", default=CUTS)
-            command.add_argument("--cut", default="default")
-            command.add_argument("--part", choices=PARTS, default="whole")
+        command.add_argument("--batch", type=int, default=1)
+        command.add_argument("--cuts", default=CUTS)
+        command.add_argument("--cut", default="default")
+        command.add_argument("--part", choices=PARTS, default="whole")
     return parser.parse_args()
 
 

@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from otil_exp.launch.lifetime import die_with_parent
+from otil_exp.run.halt import FileHalt
+
+HALT_S = 3600.0
+"""Bound on a job's turn: who started it ends it long before."""
 
 END_S = 15.0
 """Bound on ending by itself."""
@@ -42,21 +46,9 @@ class Files:
         return self.path("log")
 
     @property
-    def ready(self) -> Path:
-        """Seconds from the start of the job until it was ready."""
-        return self.path("ready")
-
-    @property
-    def go(self) -> Path:
-        return self.path("go")
-
-    def say_ready(self) -> None:
-        write_whole(self.ready, f"{time.time() - self.started:.1f}")
-
-    def wait_for_go(self) -> None:
-        """Without a bound of its own: who started the job ends it."""
-        while not self.go.exists():
-            time.sleep(0.1)
+    def halt(self) -> FileHalt:
+        """Where the job says that it is ready, and waits."""
+        return FileHalt(self.path("ready"), self.path("go"), HALT_S)
 
 
 class Job:
@@ -71,8 +63,8 @@ class Job:
 
     def start(self) -> None:
         self.files.folder.mkdir(parents=True, exist_ok=True)
-        for old in (self.files.log, self.files.ready, self.files.go):
-            old.unlink(missing_ok=True)
+        self.files.log.unlink(missing_ok=True)
+        self.files.halt.clear()
         self.files.started = time.time()
         # Pickled apart: what its import says, or fails with, is to be in the log.
         arguments = (pickle.dumps(self._call), self.files)
@@ -82,7 +74,8 @@ class Job:
     @property
     def ready_s(self) -> float | None:
         """Seconds until it was ready; None before that."""
-        return float(self.files.ready.read_text()) if self.files.ready.exists() else None
+        at = self.files.halt.ready_at
+        return None if at is None else round(at - self.files.started, 1)
 
     @property
     def preparing(self) -> bool:
@@ -91,7 +84,7 @@ class Job:
     def go(self, seconds: float) -> bool:
         """Let it go on, for at most so many seconds; whether it was done in time."""
         assert self.process is not None, "it has not been started"
-        self.files.go.touch()
+        self.files.halt.let_go()
         self.process.join(seconds)
         if self.process.is_alive():
             _end([self])  # the next one is to be timed alone
@@ -123,13 +116,6 @@ def side_by_side(jobs: Sequence[Job], seconds: float) -> Iterator[None]:
         yield
     finally:
         _end(jobs)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that nobody sees half written."""
-    beside = path.with_name(f"{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.rename(path)
 
 
 def _perform(call: bytes, files: Files) -> None:

@@ -61,11 +61,16 @@ def _on_rank(
 def joined(rank: int, topology: tuple[int, bool], port: str) -> t.RankContext:
     """A rank of run_ranks as one of a run, by world_size and split_batch."""
     world_size, split_batch = topology
-    dist.destroy_process_group()  # the harness made one; a run makes its own
+    leave_harness(rank, world_size, port)
+    return t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
+
+
+def leave_harness(rank: int, world_size: int, port: str) -> None:
+    """On a rank of `run_ranks`: leave its group and stand as launched ranks do; a run makes its own group."""
+    dist.destroy_process_group()
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
     )
-    return t.join(Topology(world_size=world_size, split_batch=split_batch), "cpu", timeout_s=120)
 
 
 def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int, decode: bool) -> Result:

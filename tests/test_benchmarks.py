@@ -110,7 +110,7 @@ def test_an_output_is_compared_with_that_of_upstreams_twin(tmp_path: Path) -> No
 
 
 def test_a_measurement_that_is_told_to_end_takes_its_part_along(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.several_gpus", str(tmp_path), "--parts", "cells_1024"]
+    command = [sys.executable, "-m", "benchmarks.several_gpus", str(tmp_path), "--parts", "pictures"]
     process = subprocess.Popen([*command, "--device", "cpu", "--model", "shapes"], cwd=ROOT, start_new_session=True)
     deadline = time.monotonic() + 120
     while not (parts := parts_of(process.pid)) and time.monotonic() < deadline:

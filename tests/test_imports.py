@@ -55,6 +55,17 @@ FORBIDDEN = {
         "otil_exp.run.execution",
         "otil_exp.run.generation",
     ),
+    "selftest": (
+        *("hydra", "diffusers", "otil_exp.methods", "otil_exp.rank_unet", "otil_exp.upstream", "otil_exp.cells"),
+        *(
+            "otil_exp.report",
+            "otil_exp.tracking",
+            "otil_exp.app",
+            "otil_exp.job",
+            "otil_exp.slurm",
+            "otil_exp.pipeline",
+        ),
+    ),
     "slurm": ("otil_exp.app", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.rank_unet"),
     "topology.py": ("otil_exp.",),
     "traffic.py": ("otil_exp.",),

@@ -55,8 +55,7 @@ def test_the_progress_bar_shows_the_prompt_as_it_is() -> None:
 
 
 def test_no_other_place_makes_a_console() -> None:
-    """Of the self-test's own words alone nothing was typed."""
     package = Path(otil_exp.__file__).parent
     sources = [path for root in (package, package.parent / "hydra_plugins") for path in root.rglob("*.py")]
     makers = {path.name for path in sources if re.search(r"\bConsole\(", path.read_text(encoding="utf-8"))}
-    assert makers == {"terminal.py", "selftest.py"}
+    assert makers == {"terminal.py"}

@@ -16,11 +16,17 @@ from statistics import fmean, stdev
 import matplotlib
 from PIL import Image, ImageDraw
 
-from benchmarks.ablation.cells import EXPERIMENTS, Point, points
+from benchmarks.experiments import Point, points
 from otil_exp.run_folder.folder import RunFolder
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+
+EXPERIMENTS = (
+    *("methods", "budget", "halos", "every", "codec", "score", "overlap"),
+    *("tensor", "refresh", "block_size", "polling", "warmup"),
+)
+"""Of conf/experiment/ablation, in the order in which they matter."""
 
 FLAT_FIELD = "05"
 CONTEXT, LATENT = "otil_context", "otil"
@@ -65,7 +71,8 @@ def main() -> None:
 def scored(experiment: str, out: Path, instead: list[str]) -> Runs:
     """What was run and scored of an experiment."""
     where = (f"output_dir={out}", "metrics=none")
-    choices = [points(experiment, *where), points(experiment, *where, *instead)]
+    name = f"ablation/{experiment}"
+    choices = [points(name, *where), points(name, *where, *instead)]
     found: Runs = {}
     for several in zip(*choices, strict=True):
         for point in several:

@@ -26,7 +26,8 @@ from benchmarks.one_gpu_speed.case_job import CaseJob
 from benchmarks.one_gpu_speed.cases import CASES, ON_CPU, Case
 from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.one_gpu_speed.table import table
-from benchmarks.side_by_side import side_by_side, write_whole
+from benchmarks.side_by_side import side_by_side
+from otil_exp.run_folder.whole import write_text
 
 READY_S = float(os.environ.get("COMPILE_TIMEOUT_S", 900))
 """Bound on getting a batch of cases ready."""
@@ -87,7 +88,7 @@ def _others(cases: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
 
 
 def _keep(results: list[dict[str, Any]], folder: Path) -> None:
-    write_whole(folder / "results.json", json.dumps(results, indent=1))
+    write_text(folder / "results.json", json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.one_gpu_speed.cases import Case
-from benchmarks.side_by_side import Files, Job, write_whole
+from benchmarks.side_by_side import Files, Job
+from otil_exp.run_folder.whole import write_text
 
 
 class CaseJob(Job):
@@ -33,15 +34,15 @@ def run_case(case: Case, files: Files) -> None:
     # Late, because who starts the jobs needs none of it.
     from benchmarks.one_gpu_speed.measure import kernels, measured
     from benchmarks.one_gpu_speed.rank import prepared_unet
+    from otil_exp.topology import single_rank
 
     start = time.monotonic()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     unet, inputs = prepared_unet(case, device)
     ready_s = time.monotonic() - start
-    files.say_ready()
-    files.wait_for_go()
+    files.halt(single_rank(device))
     figures, output = measured(unet, inputs, case, device)
     torch.save(output.cpu(), files.path("pt"))
-    write_whole(files.path("json"), json.dumps({"case": case.name, **asdict(case), "ready_s": ready_s, **figures}))
+    write_text(files.path("json"), json.dumps({"case": case.name, **asdict(case), "ready_s": ready_s, **figures}))
     if device.type == "cuda":
         files.path("kernels").write_text(kernels(unet, inputs, case))

@@ -1,19 +1,21 @@
-"""What several GPUs of one machine really do: run every part of the measurement within a bound, keep what is done.
+"""What of the measurement on several GPUs of one machine is no run of otil-exp alone: each part within a bound.
 
     python -m benchmarks.several_gpus OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes] [--parts a,b]
 
-Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
-and OUT/tables.md, the tables of the result page, are written after each part; the run folders lie in OUT/runs.
---device cpu --model shapes tries the script on a machine without GPUs: its times mean nothing, what needs a GPU
-(collectives, exchange, capture, upstream) is reported as not done, and what compiles runs eager.
+Timed cells are experiments (`otil-exp -m experiment=bench/slices ...`), the machine, its links and its collectives are
+`otil-selftest --device cuda`: docs/measuring.md. Here are compiled cells that get ready side by side, distrifuser's own
+steps, steps without peers, and pictures compared value by value.
 
-On two H200s all of it takes longer than ten minutes; compiling alone takes more than five. In four calls:
+Each part is a process of its own with a time limit, so that one that hangs or dies costs only itself. OUT/results.json
+and OUT/tables.md are written after each part; run folders lie in OUT too. --device cpu --model shapes tries the script
+on a machine without GPUs: its times mean nothing, upstream is reported as not done, and what compiles runs eager.
+
+On two H200s compiling alone takes more than five minutes. In three calls of less than ten:
 
     python -m benchmarks.several_gpus A --parts compiled_1024
-    python -m benchmarks.several_gpus B --parts links,collectives,exchange,cells_1024,split,capture,death
-    python -m benchmarks.several_gpus C --parts cells_2048,upstream,pictures
-    python -m benchmarks.several_gpus D --parts compiled_2048
-    python -m benchmarks.several_gpus.tables A B C D > tables.md
+    python -m benchmarks.several_gpus B --parts upstream,pictures,compute_only
+    python -m benchmarks.several_gpus C --parts compiled_2048
+    python -m benchmarks.several_gpus.tables A B C > tables.md
 """
 
 from __future__ import annotations
@@ -47,14 +49,12 @@ def main() -> int:
         sys.exit(f"no part is called {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
     plan.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * arguments.minutes
-    from benchmarks.several_gpus.cells import keep_timed
     from benchmarks.several_gpus.tables import tables
 
     failed = []
     for part in chosen:
         if not _run(part, plan, deadline):
             failed.append(part)
-        keep_timed(plan)
         (plan.out / "tables.md").write_text(tables(results(plan)), encoding="utf-8")
     print(f"{len(chosen) - len(failed)} of {len(chosen)} parts done; not done: {', '.join(failed) or 'none'}")
     return 1 if failed else 0

@@ -1,4 +1,7 @@
-"""engine=compiled over NCCL: times of a picture, and of getting ready with nothing compiled yet and everything."""
+"""engine=compiled over NCCL: cells of experiments get ready side by side, and how long that takes.
+
+Their times are in their run folders: `otil-report OUT/bench_compiled --markdown`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,15 @@ from pathlib import Path
 
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+from benchmarks.experiments import points
 from benchmarks.several_gpus.cell_job import CellJob
-from benchmarks.several_gpus.cells import cell, name_of, timed
+from benchmarks.several_gpus.cells import name_of
 from benchmarks.several_gpus.plan import Plan, forget, keep
 from benchmarks.side_by_side import side_by_side
 from otil_exp.run_folder.cell import Cell
 
-COMPILED = {
-    1024: ("reference", "guide", "otil", "balanced", "full_sync", "otil_fused", "naive_patch"),
-    2048: ("reference", "guide", "otil"),
-}
-"""Side of the pictures -> methods, in the order in which they are timed."""
+EXPERIMENTS = {1024: ("bench/compiled", "bench/compiled_fused"), 2048: ("bench/compiled_2048",)}
+"""Side of the pictures -> experiments, in the order in which they are timed."""
 
 READY_S = 400.0
 TIMED_S = 60.0
@@ -28,12 +29,7 @@ PATIENT = "launch.collective_timeout_s=300"
 
 def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
     """Compile all cells side by side, then time them one after the other; one that fails costs only itself."""
-    cells = [
-        timed(plan, side, *_method(method, plan), f"engine={plan.compiling}", PATIENT)
-        for side in sides
-        for method in COMPILED[side]
-    ]
-    jobs = [CellJob(one, plan.out / "compiled") for one in cells if not one.folder.finished]
+    jobs = [CellJob(one, plan.out / "compiled") for one in _cells(sides, plan) if not one.folder.finished]
     with side_by_side(jobs, READY_S):
         _keep_ready(jobs, plan)
         for job in jobs:
@@ -42,11 +38,21 @@ def compiled_cells(sides: tuple[int, ...], plan: Plan) -> None:
 
 def warm_cells(plan: Plan) -> None:
     """Get the cells of 1024² ready once more, in fresh processes that find everything compiled."""
-    jobs = [CellJob(_untimed(method, plan), plan.out / "warm") for method in COMPILED[1024]]
+    jobs = [CellJob(one, plan.out / "warm") for one in _cells((1024,), plan, "name=warm")]
     with side_by_side(jobs, WARM_S):
         _keep_ready(jobs, plan)
         for job in jobs:
             _keep_failure("warm_failed", job, job.ready_s is None, plan)
+
+
+def _cells(sides: tuple[int, ...], plan: Plan, *overrides: str) -> list[Cell]:
+    where = (f"output_dir={plan.out}", f"topology={plan.topologies[0]}", "device.threads=1")
+    return [
+        point.cell
+        for side in sides
+        for experiment in EXPERIMENTS[side]
+        for point in points(experiment, *where, *plan.trial(side), *overrides)
+    ]
 
 
 def _keep_ready(jobs: list[CellJob], plan: Plan) -> None:
@@ -66,16 +72,3 @@ def _keep_failure(kind: str, job: CellJob, failed: bool, plan: Plan) -> None:
         keep(kind, name, job.last_words, plan)
     else:
         forget(kind, name, plan)
-
-
-def _untimed(method: str, plan: Plan) -> Cell:
-    pixels, steps = plan.sizes(1024)
-    shape = (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "name=warm")
-    return cell(plan, *_method(method, plan), *shape, f"engine={plan.compiling}", PATIENT)
-
-
-def _method(method: str, plan: Plan) -> tuple[str, ...]:
-    """Preset, topology and overrides of a method."""
-    if method == "otil_fused":
-        return "otil", plan.topologies[0], "preset.gn_sync=fused"
-    return method, "1gpu" if method == "reference" else plan.topologies[0]

@@ -31,26 +31,17 @@ class Part:
 
 
 PARTS = {
-    "links": Part(30, "links:links"),
-    "collectives": Part(60, "nccl:collectives"),
-    "exchange": Part(60, "nccl:exchange"),
     "compiled": Part(480, "compiled:compiled_cells", ((1024, 2048),)),
-    "cells_1024": Part(240, "cells:timed_cells", (1024,)),
     "upstream": Part(120, "upstream_steps:upstream_steps"),
-    "cells_2048": Part(240, "cells:timed_cells", (2048,)),
-    "split": Part(300, "cells:split_cells"),
     "compiled_pictures": Part(480, "compiled_pictures:compare_compiled"),
     "pictures": Part(200, "pictures:compare_pictures"),
     "warm": Part(180, "compiled:warm_cells"),
-    "capture": Part(60, "nccl:capture"),
-    "death": Part(90, "death:kill_a_rank"),
     "compute_only": Part(150, "compute_only:compute_only"),
-    "eager_1024": Part(120, "cells:eager_cells"),
     "compiled_1024": Part(480, "compiled:compiled_cells", ((1024,),)),
     "compiled_2048": Part(480, "compiled:compiled_cells", ((2048,),)),
 }
 """By name, in the order of what is missed most if time runs out.
 
 compiled is compiled_1024 and compiled_2048 side by side, for a machine of many cores: after it they have nothing
-left to do. split is the batch in halves at both sizes.
+left to do.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.side_by_side import write_whole
+from otil_exp.run_folder.whole import write_text
 
 METHODS = (
     *("guide", "full_sync", "otil", "distrifusion", "balanced", "tensor", "naive_patch"),
@@ -36,6 +36,14 @@ class Plan:
         """The engine that compiles; on the CPU, where that takes too long for a trial, another takes its place."""
         return "compiled" if self.device == "cuda" else "eager"
 
+    def trial(self, side: int) -> tuple[str, ...]:
+        """What a trial without GPUs changes of an experiment whose pictures have that side (pixels)."""
+        if self.model == "sdxl_random":
+            return ()
+        pixels, steps = self.sizes(side)
+        shape = (f"height={pixels}", f"num_inference_steps={steps}", f"model={self.model}")
+        return (*shape, f"device={self.device}", f"engine={self.compiling}")
+
     def sizes(self, side: int) -> tuple[int, int]:
         """Side of the pictures (pixels) and num_inference_steps; small where the script is only tried."""
         return (side, 50) if self.model == "sdxl_random" else (side // 4, 8)
@@ -63,4 +71,4 @@ def keep(part: str, key: str, value: Any, plan: Plan) -> None:
 
 
 def _write(everything: dict[str, Any], plan: Plan) -> None:
-    write_whole(plan.out / "results.json", json.dumps(everything, indent=1))
+    write_text(plan.out / "results.json", json.dumps(everything, indent=1))

@@ -11,10 +11,10 @@ import torch
 from diffusers import UNet2DConditionModel
 from torch import distributed as dist
 
-from benchmarks.several_gpus.gpu_clock import milliseconds
 from benchmarks.several_gpus.plan import Plan, keep
 from otil_exp.launch import launch
 from otil_exp.models.architecture import SDXL
+from otil_exp.selftest.clock import milliseconds
 from otil_exp.upstream.imports import DistriConfig, DistriUNetPP, DistriUNetTP, PatchParallelismCommManager, imported
 from otil_exp.upstream.patches import conv_shortcut, peft_flag
 
@@ -106,7 +106,7 @@ def _step_times(kind: Any, config: Any) -> dict[str, float]:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call(counter)
-        times[label] = milliseconds(graph.replay, repeats=10)
+        times[label] = round(milliseconds(graph.replay, 10, config.device), 4)
     return times
 
 
@@ -120,7 +120,7 @@ def _whole(device: torch.device) -> dict[str, float]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         unet(**inputs, return_dict=False)
-    return {"steady": milliseconds(graph.replay, repeats=10)}
+    return {"steady": round(milliseconds(graph.replay, 10, device), 4)}
 
 
 def _unet(device: torch.device) -> UNet2DConditionModel:

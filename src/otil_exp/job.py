@@ -12,6 +12,7 @@ from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import SlurmStep
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run.failure import note_failure, note_interruption
+from otil_exp.run.halt import Halt
 from otil_exp.run.scores import Share, score_run, settled
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.lock import NAME, BusyError, is_locked, owner
@@ -37,6 +38,9 @@ class Job:
 
     step: SlurmStep | None = None
     """The ranks become a step of the Slurm allocation that this process is in."""
+
+    halt: Halt | None = None
+    """Called by every rank between its ready pipeline and its first picture (`otil_exp.run.halt`)."""
 
     references: References = field(default_factory=References)
     """Looks references up for all cells of a command."""
@@ -122,7 +126,8 @@ class Job:
                 self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
             since = None if self.hosted else time.time()
             logs = first.folder.logs
-            launch(_on_rank, world_size, cells, self.hosted, since, log_dir=logs, threads=threads, step=self.step)
+            call = (cells, self.hosted, since, self.halt)
+            launch(_on_rank, world_size, *call, log_dir=logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
@@ -138,11 +143,11 @@ def _busy(cell: Cell) -> str:
     return f"{cell.folder.path} is being run by {_runner(cell)}: type the command again when that has ended"
 
 
-def _on_rank(cells: Sequence[Cell], hosted: bool, starting_since: float | None) -> None:
+def _on_rank(cells: Sequence[Cell], hosted: bool, starting_since: float | None, halt: Halt | None) -> None:
     """Ranks load diffusers; a process that only starts them does not, nor one that refuses a cell."""
     from otil_exp.run.execution import execute
 
-    execute(cells, hosted, starting_since)
+    execute(cells, hosted, starting_since, halt)
 
 
 def _note(cell: Cell, failure: RankFailure) -> None:

@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed as dist
 
+POINT_TO_POINT = "point_to_point"
+"""The operation of a message from one rank to another; one that is sent while another comes in is one of them."""
+
+
+class Message(NamedTuple):
+    """One operation of a rank, as far as its time on a link depends on it."""
+
+    operation: str
+    """all_gather, all_reduce, broadcast or point_to_point."""
+
+    ranks: int
+    """Who take part."""
+
+    bytes: int
+    """What a rank contributes to an all_gather, the tensor of an all_reduce or broadcast, the larger of what is sent
+    and received point to point."""
+
+    waits: bool
+    """Whether the rank computes on only when it has ended: false for what travels behind its computation."""
+
 
 @dataclass
 class Traffic:
-    """What one rank sent: number of collectives and bytes."""
+    """What one rank sent: number of collectives and bytes, and the operations themselves with how often each was."""
 
     collectives: int = 0
     bytes_sent: int = 0
+    messages: Counter[Message] = field(default_factory=Counter, compare=False)
 
     def add(self, other: Traffic) -> None:
         self.collectives += other.collectives
         self.bytes_sent += other.bytes_sent
+        self.messages.update(other.messages)
 
 
 def _gathered(own: torch.Tensor, peers: int) -> int:
@@ -36,7 +59,7 @@ def _reduced(own: torch.Tensor, peers: int) -> int:
 
 
 def _sent_whole(own: torch.Tensor, peers: int) -> int:
-    """A message, or what the source of a broadcast hands to each peer."""
+    """What the source of a broadcast hands to each peer."""
     return own.numel() * own.element_size() * peers
 
 
@@ -47,8 +70,13 @@ _COLLECTIVES: dict[str, tuple[str, Callable[[torch.Tensor, int], int]]] = {
 }
 """Collectives: parameter of the tensor a rank contributes, bytes it sends for it given the number of peers."""
 
+_OPERATION = {"all_gather_into_tensor": "all_gather"}
+"""Functions that are another one's operation."""
+
 _SENDS = ("send", "isend")
 _RECEIVES = ("recv", "irecv")
+_STARTED = ("isend", "irecv")
+"""What returns at once, whatever its arguments."""
 
 _REFUSED = (
     "all_gather_coalesced",
@@ -145,18 +173,28 @@ class TrafficCounter:
 
     def _count(self, name: str, given: dict[str, Any]) -> None:
         """given: the call's arguments by name."""
-        peers = dist.get_world_size(given.get("group")) - 1 if name != "batch_isend_irecv" else 1
+        ranks = dist.get_world_size(given.get("group")) if name != "batch_isend_irecv" else 2
+        waits = name not in _STARTED and not given.get("async_op", False)
         if name in _COLLECTIVES:
             parameter, bytes_for = _COLLECTIVES[name]
-            sent = bytes_for(given[parameter], peers)
+            own = given[parameter]
+            sent, message = bytes_for(own, ranks - 1), Message(_OPERATION.get(name, name), ranks, own.nbytes, waits)
         elif name == "broadcast":
-            sent = _sent_whole(given["tensor"], peers) if _is_source(given) else 0
+            own = given["tensor"]
+            sent = _sent_whole(own, ranks - 1) if _is_source(given) else 0
+            message = Message(name, ranks, own.nbytes, waits)
         elif name == "batch_isend_irecv":
-            operations = given["p2p_op_list"]
-            sent = sum(_sent_whole(one.tensor, 1) for one in operations if one.op.__name__ == "isend")
+            both = Counter[str]()
+            for one in given["p2p_op_list"]:
+                both[one.op.__name__] += one.tensor.nbytes
+            # Who sends alone goes on while it travels; what is received is what the next computation needs.
+            waits = both["irecv"] > 0
+            sent, message = both["isend"], Message(POINT_TO_POINT, 2, max(both.values(), default=0), waits)
         else:
-            sent = _sent_whole(given["tensor"], 1) if name in _SENDS else 0
-        self.total.add(Traffic(collectives=1, bytes_sent=sent))
+            own = given["tensor"]
+            sent = own.nbytes if name in _SENDS else 0
+            message = Message(POINT_TO_POINT, 2, own.nbytes, waits)
+        self.total.add(Traffic(1, sent, Counter({message: 1})))
 
 
 def _is_source(given: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Equal cells are one cell, different cells are not (DESIGN section 5)."""
+"""Equal cells are one cell, different cells are not."""
 
 from __future__ import annotations
 

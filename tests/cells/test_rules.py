@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 import torch
+from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from composing import Typed
-from otil_exp.cells.rules import validate
-from otil_exp.choices import Engine, GnSync
+from otil_exp.cells.rules import MOST_STEPS, validate
+from otil_exp.choices import Engine, GnSync, Scheduler
 from otil_exp.config import MethodConfig
 from otil_exp.methods.gn_sync import gn_sync_of
 from otil_exp.methods.rooms import room_of
+from otil_exp.models.architecture import SDXL
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.topology import single_rank
 
 MISTAKES = [
-    # 720 = 11.25 x 64: silently wrong pictures in distrifuser on 2 slices (facts/distrifuser.md section 6)
+    # 720 = 11.25 x 64: distrifuser makes silently wrong pictures of it on 2 slices
     (
         ["height=720", "width=1280"],
         "height=720 does not divide over 2 slices (needs a multiple of 64): use height=704 or height=768",
@@ -82,7 +84,8 @@ MISTAKES = [
     (["name=.."], "name=sweep"),
     (["preset=reference", "preset.name=mine"], "leave preset.name=reference"),
     (["preset=reference", "preset.halves_apart=true"], "leave preset.name=batch_split"),
-    (["num_inference_steps=1001"], "use 1 to 1000"),
+    (["num_inference_steps=1000"], "use 1 to 999"),
+    (["num_inference_steps=999", "scheduler=dpmpp"], "use 1 to 998"),
     (["seed=18446744073709551616"], "from 0 to 2**63 - 1"),  # 2**64
     (["seed=-1"], "from 0 to 2**63 - 1"),
     (["preset=otil_context", "height=128", "width=136", "topology=2gpu_nosplit"], "use width=128 or width=160"),
@@ -204,3 +207,23 @@ def test_a_compiled_engine_without_a_compiler_is_refused(typed: Typed, monkeypat
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match=r"no-such-compiler is not on the PATH.*engine=eager"):
         validate(typed("engine=compiled", "device=cpu"))
+
+
+@pytest.mark.parametrize("scheduler", list(Scheduler))
+def test_the_longest_schedule_is_the_longest_within_the_trained_noise_levels(scheduler: Scheduler) -> None:
+    """As diffusers lays schedules out: levels fall strictly, from 999 at most."""
+    kinds = {
+        Scheduler.ddim: DDIMScheduler,
+        Scheduler.euler: EulerDiscreteScheduler,
+        Scheduler.dpmpp: DPMSolverMultistepScheduler,
+    }
+
+    def good(steps: int) -> bool:
+        one = kinds[scheduler].from_config(SDXL.noise)
+        one.set_timesteps(steps)
+        levels = one.timesteps.double()
+        return bool(levels[0] <= 999) and bool((levels[:-1] > levels[1:]).all())
+
+    most = MOST_STEPS[scheduler]
+    assert good(most)
+    assert not good(most + 1)

@@ -90,10 +90,13 @@ def scored(
 
 
 def cost() -> dict[str, Any]:
-    row = StepRow(rank=0, prompt=0, step=0, kind="steady", ms=1.0, bytes_sent=10, collectives=1)
+    rows = [
+        StepRow(rank=0, prompt=0, step=step, kind=kind, ms=1.0, bytes_sent=10, collectives=1)
+        for step, kind in enumerate(("warmup", "steady", "refresh"))
+    ]
     stages = stage_metrics({"stages": {"shares": [0.5, 0.5], "ends": ["down0.down", "up1.attn0"], "ages": [0, 1]}})
     taken = {"latency/image_s": image_latency([1.0, 2.0], 0)}
-    return cost_metrics([row], warm=True) | memory_metrics({}) | stages | taken
+    return cost_metrics(rows, warm=True) | memory_metrics({}) | stages | taken
 
 
 SEAM = Boundaries(rows=(128,))

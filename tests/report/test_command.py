@@ -64,6 +64,19 @@ def test_a_result_page_names_machine_versions_commit_and_failures(
         assert line in text
 
 
+def test_a_result_page_of_timed_runs_has_their_steps_by_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_kind = {"latency/warmup_ms": 33.4, "latency/steady_ms": 28.3, "latency/refresh_ms": 33.0}
+    metrics = {key: {"value": value, "n": 9} for key, value in ({"latency/step_ms": 28.8} | by_kind).items()}
+    for mode, shown in (("generate", False), ("benchmark", True)):
+        make_run(tmp_path / mode, "1", config={"mode": mode}, metrics=metrics)
+        assert main([str(tmp_path / mode), "--markdown"]) == 0
+        table = capsys.readouterr().out
+        assert ("ms/warm-up step ↓ | ms/steady step ↓ | ms/refresh step ↓" in table) == shown
+        assert ("33.40" in table) == shown
+
+
 def test_a_result_page_has_the_command_and_paired_differences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

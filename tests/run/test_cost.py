@@ -25,6 +25,9 @@ def test_cost_counts_steps_after_warm_up_and_forgets_the_first_picture() -> None
     assert values == {
         "latency/step_ms": 10,
         "latency/step_ms_all": 20,
+        "latency/warmup_ms": 30,
+        "latency/steady_ms": 10,
+        "latency/refresh_ms": None,
         "traffic/bytes_sent_per_step": 100.5,
         "traffic/bytes_sent_per_step_all": 2050.25,
         "traffic/collectives_per_step": 3,
@@ -41,7 +44,10 @@ def test_latency_drops_the_extremes_and_keeps_the_samples() -> None:
 def test_a_refresh_counts_as_often_as_it_happens() -> None:
     """Nine steady steps of 10 ms and a refresh of 100: 19 ms a step, not the 10 of the median."""
     rows = [row(0, 0, i, "refresh" if i == 9 else "steady", 100 if i == 9 else 10, 0, 0) for i in range(10)]
-    assert cost_metrics(rows, warm=True)["latency/step_ms"]["value"] == 19
+    metrics = cost_metrics(rows, warm=True)
+    values = {key: entry["value"] for key, entry in metrics.items() if key.startswith("latency/")}
+    of_all = {"latency/step_ms": 19, "latency/step_ms_all": 19}
+    assert values == of_all | {"latency/warmup_ms": None, "latency/steady_ms": 10, "latency/refresh_ms": 100}
 
 
 def test_a_run_that_is_all_warm_up_has_no_step_after_it() -> None:

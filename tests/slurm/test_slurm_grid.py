@@ -23,7 +23,7 @@ STEPS = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "prompts.limit
 
 @pytest.fixture(scope="module")
 def sweep(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The guide's sweep on Slurm, cells of one topology in one job; its output folder, and what the command said."""
+    """`experiment=sweep` on Slurm, cells of one topology in one job; its output folder, and what the command said."""
     root = tmp_path_factory.mktemp("sweep")
     status, said = cluster.run(*SWEEP, *STEPS, f"output_dir={root}", "tracker=wandb_offline", "hydra.launcher.pack=4")
     assert status == 0, said

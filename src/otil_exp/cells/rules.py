@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from shutil import which
 
-from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, TrackerKind
+from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, Scheduler, TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
@@ -16,8 +16,9 @@ from otil_exp.metrics.checks import check_metrics
 from otil_exp.models.architecture import architecture_of
 from otil_exp.topology import Topology
 
-TRAINING_STEPS = 1000
-"""Noise levels that the models were trained on: no schedule has more steps."""
+MOST_STEPS = {Scheduler.ddim: 999, Scheduler.euler: 999, Scheduler.dpmpp: 998}
+"""Longest schedule: the models were trained on noise levels 0 to 999, and with more steps the first one is beyond them
+(their schedulers have steps_offset=1; dpmpp lays out one step more)."""
 
 LARGEST_SEED = 2**63 - 1
 """torch.Generator takes no larger one."""
@@ -64,11 +65,13 @@ def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
 
 def _check_steps(config: ExperimentConfig) -> None:
     steps, warmup, period = config.num_inference_steps, config.warmup_steps, config.refresh.period
+    most = MOST_STEPS[config.scheduler]
     _refuse(
         [
             (
-                not 1 <= steps <= TRAINING_STEPS,
-                f"num_inference_steps={steps}: use 1 to {TRAINING_STEPS}, such as num_inference_steps=50",
+                not 1 <= steps <= most,
+                f"num_inference_steps={steps} with scheduler={config.scheduler.name}: use 1 to {most}, such as "
+                "num_inference_steps=50",
             ),
             (warmup < 0, f"warmup_steps={warmup}: steps 0..warmup_steps are synchronous; use 0 or more"),
             (

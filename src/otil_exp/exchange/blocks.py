@@ -37,7 +37,7 @@ class BlockGrid:
 
     @property
     def count(self) -> int:
-        """Blocks of a slice, K in the paper."""
+        """Blocks of a slice, K in OTIL's paper."""
         return (self.rows // self.block_size) * (self.width // self.block_size)
 
     def split(self, latents: Tensor, out: Tensor | None = None) -> Tensor:

@@ -108,7 +108,8 @@ def _kernels(device: torch.device, quantizer: str) -> Any:
         return None
     if quantizer == "fp8" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         return None
-    return import_module("otil_exp.exchange.codec_kernels")
+    kernels = import_module("otil_exp.exchange.codec_kernels")
+    return kernels if quantizer in kernels.QUANTIZERS else None
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:

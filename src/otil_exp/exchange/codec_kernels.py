@@ -13,6 +13,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
+QUANTIZERS = ("fp8", "int8", "int4")
+"""What there are kernels for."""
+
 _GROUPS = 32
 """Groups a program takes: 4,096 values, so that a program has enough reads under way."""
 

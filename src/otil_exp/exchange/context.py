@@ -155,7 +155,8 @@ class ContextExchange:
             return
         handle, collected, made = self._under_way
         self._under_way = None
-        handle.wait()
+        if handle is not None:
+            handle.wait()
         for rank, wire in enumerate(collected):
             if rank != self._index or self._codec.residual:  # what the peers hold of this rank matters to residuals
                 self._unpack(rank, wire, made)
@@ -211,7 +212,9 @@ class ContextExchange:
             values = values - self._gathered(rows, [part.held.buffers[self._index] for part in self._parts])
         wire = _aligned(torch.cat([torch.cat(list(chosen)).view(torch.uint8), self._codec.encode(values)]))
         collected = wire.new_empty((self._slices, len(wire)))
-        handle = dist.all_gather(list(collected.unbind(0)), wire, group=self._group, async_op=True)
+        # What is read next does not travel behind anything, and is counted so (otil_exp.traffic).
+        later = self._overlap is Overlap.step
+        handle = dist.all_gather(list(collected.unbind(0)), wire, group=self._group, async_op=later)
         self._under_way = (handle, collected, self._step)
 
     def _unpack(self, rank: int, wire: Tensor, made: int) -> None:

@@ -1,7 +1,6 @@
 """All metrics: one entry each, from which scoring, metrics.json, tables, the report and docs/metrics.md follow.
 
-A new score against the reference picture is a function (H, W, 3), (H, W, 3) -> float in a file of its own, an entry in
-METRICS with its `load`, a test, and a line in docs/metrics.md; `metrics.paired=[NAME]` then asks for it.
+A new score against the reference picture: docs/extending.md.
 """
 
 from __future__ import annotations
@@ -55,6 +54,9 @@ def _check_text_image(settings: MetricsConfig) -> None:
 COST = (
     Metric(key="latency/step_ms", title="ms/step", unit="ms", better=-1, form=".1f", delta="speedup", core=True),
     Metric(key="latency/step_ms_all", title="ms/step, all", unit="ms", better=-1, form=".1f", delta="speedup"),
+    Metric(key="latency/warmup_ms", title="ms/warm-up step", unit="ms", better=-1, form=".2f", delta="speedup"),
+    Metric(key="latency/steady_ms", title="ms/steady step", unit="ms", better=-1, form=".2f", delta="speedup"),
+    Metric(key="latency/refresh_ms", title="ms/refresh step", unit="ms", better=-1, form=".2f", delta="speedup"),
     Metric(key="latency/image_s", title="s/image", unit="s", better=-1, form=".2f", delta="speedup", core=True),
     Metric(key="traffic/bytes_sent_per_step", title="MB/step", unit="B", better=-1, scale=1e-6, form=".3f", core=True),
     Metric(key="traffic/bytes_sent_per_step_all", title="MB/step, all", unit="B", better=-1, scale=1e-6, form=".3f"),

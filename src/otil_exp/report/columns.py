@@ -85,6 +85,9 @@ STEP_MS, SENT, PSNR = map(column_of, ("latency/step_ms", "traffic/bytes_sent_per
 PERCEPTUAL = ("ref/lpips_alex", "ref/effnet_lite0_5stage")
 """Perceptual distances to the reference, the preferred one first."""
 
+BY_KIND = ("latency/warmup_ms", "latency/steady_ms", "latency/refresh_ms")
+"""Times of a step by its kind: for tables of runs that were made to be timed."""
+
 SHOWN_AS_CORE = {column.key for column in CORE}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from otil_exp.choices import Mode
 from otil_exp.report.collect import Run
-from otil_exp.report.columns import Column, columns
+from otil_exp.report.columns import BY_KIND, Column, columns
 from otil_exp.report.comparable import commit
 from otil_exp.report.figures import Figure, figures
 from otil_exp.report.header import command, shared_facts
@@ -17,7 +18,8 @@ from otil_exp.report.warn import warnings
 
 def result_page(runs: Sequence[Run]) -> str:
     """The page of these runs; text of theirs is escaped where Markdown or HTML would read it."""
-    shown = [column for column in columns(runs) if column.core]
+    timed = any(run.config.get("mode") == Mode.benchmark.name for run in runs)
+    shown = [column for column in columns(runs) if column.core or (timed and column.key in BY_KIND)]
     commits = sorted({commit(run) for run in runs if run.record})
     ended = sorted(str(run.record["ended"])[:10] for run in runs if run.record.get("ended"))
     facts = [*shared_facts(runs), *([("commit", ", ".join(commits))] if commits else [])]

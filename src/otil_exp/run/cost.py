@@ -14,9 +14,12 @@ from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.run_folder.timing import Attempt, machines, timed_rows
 
+TIMED_KINDS = ("warmup", "steady", "refresh")
+"""Kinds of step with a figure of their own; the final one comes once a picture."""
+
 
 def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> dict[str, Any]:
-    """Time and traffic of a step after warm-up (steady, refresh and final ones), and of all steps.
+    """Time and traffic of a step after warm-up (steady, refresh and final ones), of all steps, and times by kind.
 
     Means, so that a refresh counts as often as it happens; times, which are rank 0's, have their median and their 5th
     and 95th percentile beside them, bytes are those of all ranks. warm: whether untimed images ran before. attempts:
@@ -28,14 +31,15 @@ def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = 
     values: dict[str, list[float]] = {
         "latency/step_ms": [row.ms for row in timed_after],
         "latency/step_ms_all": [row.ms for row in timed],
+        **{f"latency/{kind}_ms": [row.ms for row in timed if row.kind == kind] for kind in TIMED_KINDS},
         "traffic/bytes_sent_per_step": [float(row.bytes_sent) for row in after],
         "traffic/bytes_sent_per_step_all": [float(row.bytes_sent) for row in rows],
         "traffic/collectives_per_step": [float(row.collectives) for row in after],
         "traffic/collectives_per_step_all": [float(row.collectives) for row in rows],
     }
     found = {key: _mean(key, some) for key, some in values.items()}
-    for key in ("latency/step_ms", "latency/step_ms_all"):
-        if values[key]:
+    for key in values:
+        if key.startswith("latency/") and values[key]:
             p5, median, p95 = (float(value) for value in np.percentile(values[key], (5, 50, 95)))
             found[key] |= mark | {"median": median, "p5": p5, "p95": p95}
     return found

@@ -28,6 +28,7 @@ from otil_exp.run.attempts import with_last_ended, with_new_attempt
 from otil_exp.run.benchmark import benchmark
 from otil_exp.run.failure import note_failure
 from otil_exp.run.generation import generate
+from otil_exp.run.halt import Halt
 from otil_exp.run.provenance import now, provenance
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
@@ -36,12 +37,13 @@ from otil_exp.topology import RankContext, join, leave, meet
 from otil_exp.tracking import tracked
 
 
-def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = None) -> None:
+def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = None, halt: Halt | None = None) -> None:
     """Run cells one after the other on this rank: the entry point of every process of a job.
 
     runs: of one topology, device and collective time-out; processes, their group and the weights stay for all of them.
     hosted: others (torchrun, a scheduler) started the ranks, so nobody else notes which one failed.
     starting_since: when we began to start them, seconds since the epoch; None where others did.
+    halt: called by every rank of every run between the ready pipeline and the first picture.
     Raises what went wrong on this rank; runs after that one are not begun.
     """
     ranks: RankContext | None = None
@@ -60,7 +62,8 @@ def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = N
             if phases is not None and starting_since is not None and number == 1:
                 phases.note("starting ranks", time.time() - starting_since)
             last = number == len(runs)
-            _perform(ranks, run, models, phases, keep_weights=not last and _weights_stay(run.effective))
+            keep = not last and _weights_stay(run.effective)
+            _perform(ranks, run, models, phases, keep_weights=keep, halt=halt)
             meet()
             _clear(ranks)
             if last:
@@ -82,10 +85,13 @@ def _clear(ranks: RankContext) -> None:
         torch.cuda.empty_cache()
 
 
-def _perform(ranks: RankContext, run: Cell, models: Models, phases: Phases | None, *, keep_weights: bool) -> None:
+def _perform(
+    ranks: RankContext, run: Cell, models: Models, phases: Phases | None, *, keep_weights: bool, halt: Halt | None
+) -> None:
     """Run one cell on ranks that have joined each other.
 
     models: where weights are found, and with keep_weights left, for another cell. phases: of this run, on rank 0.
+    halt: as of `execute`.
     Raises what went wrong on this rank.
     """
     effective, folder = run.effective, run.folder
@@ -101,6 +107,9 @@ def _perform(ranks: RankContext, run: Cell, models: Models, phases: Phases | Non
                     folder.update_record(compiled=asdict(pipeline.compiled))
                 if (warning := cut_short(run.prompts, pipeline.pipeline.tokenizer)) is not None:
                     logging.getLogger(__name__).warning(warning)
+            if halt is not None:
+                meet()  # also so that no rank leaves the GPUs a collective that waits for another
+                halt(ranks)
             if effective.mode is Mode.generate:
                 generate(pipeline, run.prompts, folder, tracker)
             else:

@@ -1,4 +1,4 @@
-"""The run folder (DESIGN section 5): where its files are and what they say."""
+"""The run folder (docs/run_folder.md): where its files are and what they say."""
 
 from __future__ import annotations
 

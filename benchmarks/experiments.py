@@ -1,8 +1,9 @@
-"""The cells of conf/experiment/ablation, each once, in the order in which they matter."""
+"""The cells of an experiment of conf/experiment, as data."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hydra import compose, initialize_config_dir
@@ -12,11 +13,7 @@ from otil_exp.cells.prepare import prepare
 from otil_exp.conf_tree import conf_folder
 from otil_exp.run_folder.cell import Cell
 from otil_exp.schema import register_schema
-
-EXPERIMENTS = (
-    *("methods", "budget", "halos", "every", "codec", "score", "overlap"),
-    *("tensor", "refresh", "block_size", "polling", "warmup"),
-)
+from otil_exp.topology import resolve_device
 
 
 @dataclass(frozen=True)
@@ -29,15 +26,18 @@ class Point:
     cell: Cell
 
 
-def points(experiment: str, *overrides: str) -> list[Point]:
-    """All cells of an experiment, as `otil-exp -m experiment=ablation/NAME` composes them; overrides: for all alike."""
+def points(experiment: str, *overrides: str, device_for: Callable[[str, int], str] = resolve_device) -> list[Point]:
+    """All cells of an experiment, as `otil-exp -m experiment=NAME` composes them.
+
+    overrides: for all alike. device_for: settles device=, as `prepare` says.
+    """
     register_schema()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        name = f"experiment=ablation/{experiment}"
+        name = f"experiment={experiment}"
         params = compose("config", [name], return_hydra_config=True).hydra.sweeper.params
-        choices = [_choices(key, value) for key, value in params.items()]
+        choices = [_choices(key, str(value)) for key, value in params.items()]
         return [
-            Point(experiment, chosen, prepare(compose("config", [name, *chosen, *overrides])))
+            Point(experiment, chosen, prepare(compose("config", [name, *chosen, *overrides]), device_for))
             for chosen in itertools.product(*choices)
         ]
 
