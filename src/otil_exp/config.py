@@ -162,7 +162,8 @@ class MetricsConfig:
     """Seam statistics at the boundaries of the slices, alone and against the reference picture."""
 
     extractors: list[str] = field(default_factory=list)
-    """Features for Frechet and kernel distances of sets: inception (FID, KID), effnet_lite0, shapes_classifier."""
+    """Features for Frechet and kernel distances of sets: inception (FID, KID), inception_clean (as clean-fid resizes),
+    effnet_lite0, shapes_classifier."""
 
     ground_truth: str | None = None
     """Second set for those distances, besides the reference run: a folder, renders (of shapes captions), null."""

@@ -170,6 +170,8 @@ def _features(extractor: Extractor, pictures: FolderPictures | ScenePictures, sh
     """(n, size) on rank 0; those of a folder from an earlier run, where one has kept them."""
     if not isinstance(pictures, FolderPictures):
         return _extract(extractor, pictures, share)
+    if extractor.own_size:
+        pictures = FolderPictures(pictures.folder)
     kept = kept_features(pictures, extractor) if share.rank == 0 else None
     if share.agree(lambda: kept is not None):
         return kept if kept is not None else np.zeros((0, extractor.size))
