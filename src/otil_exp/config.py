@@ -14,7 +14,17 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from otil_exp.choices import DeviceKind, Dtype, Engine, GroupNormKind, Mode, PromptSource, Scheduler, TrackerKind
+from otil_exp.choices import (
+    Caption,
+    DeviceKind,
+    Dtype,
+    Engine,
+    GroupNormKind,
+    Mode,
+    PromptSource,
+    Scheduler,
+    TrackerKind,
+)
 
 
 @dataclass
@@ -112,6 +122,9 @@ class PromptsConfig:
 
     column: str | None = None
     """Column (TSV) or key (JSONL) that holds the prompt; None finds Prompt, prompt, caption or text."""
+
+    caption: Caption = Caption.first
+    """Which caption of an image of prompts=coco: first, or rotating, as distrifuser's scripts choose."""
 
     limit: int | None = None
     """Only the first so many; None all."""
