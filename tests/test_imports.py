@@ -41,6 +41,7 @@ FORBIDDEN = {
         *("torch", "hydra", "otil_exp.methods", "otil_exp.metrics", "otil_exp.upstream", "otil_exp.rank_unet"),
         *LATER,
     ),
+    "published": ("torch", "hydra", "otil_exp."),
     "report": ("torch.distributed", "otil_exp.upstream", "otil_exp.rank_unet", *ABOVE),
     "launch": ("otil_exp.run.", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.methods", "hydra"),
     "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cells.prepare", "hydra", "otil_exp.upstream"),

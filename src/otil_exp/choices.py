@@ -69,7 +69,17 @@ class PromptSource(StrEnum):
     file = "file"
     """A text file (one a line), JSONL, TSV or CSV at prompts.path."""
     coco = "coco"
-    """COCO captions JSON at prompts.path: the first caption of each image, by ascending image id."""
+    """COCO captions at prompts.path: COCO's own JSON, images by ascending id, or Karpathy's dataset_coco.json, the
+    validation images in the file's order."""
+
+
+class Caption(StrEnum):
+    """Which of the captions of an image is its prompt."""
+
+    first = "first"
+    """The first one."""
+    rotating = "rotating"
+    """Caption i mod n of the i-th image, of n that it has (distrifuser's scripts)."""
 
 
 class TrackerKind(StrEnum):

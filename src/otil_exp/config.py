@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from otil_exp.choices import (
+    Caption,
     CodecScope,
     DeviceKind,
     Dtype,
@@ -132,6 +133,9 @@ class PromptsConfig:
     column: str | None = None
     """Column (TSV) or key (JSONL) that holds the prompt; None finds Prompt, prompt, caption or text."""
 
+    caption: Caption = Caption.first
+    """Which caption of an image of prompts=coco: first, or rotating, as distrifuser's scripts choose."""
+
     limit: int | None = None
     """Only the first so many; None all."""
 
@@ -184,7 +188,8 @@ class MetricsConfig:
     """Seam statistics at the boundaries of the slices, alone and against the reference picture."""
 
     extractors: list[str] = field(default_factory=list)
-    """Features for Frechet and kernel distances of sets: inception (FID, KID), effnet_lite0, shapes_classifier."""
+    """Features for Frechet and kernel distances of sets: inception (FID, KID), inception_clean (as clean-fid resizes),
+    effnet_lite0, shapes_classifier."""
 
     ground_truth: str | None = None
     """Second set for those distances, besides the reference run: a folder, renders (of shapes captions), null."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from otil_exp.choices import PromptSource
+from otil_exp.choices import Caption, PromptSource
 from otil_exp.config import PromptsConfig
 
 COLUMNS = ("Prompt", "prompt", "caption", "text")
@@ -118,18 +118,30 @@ def _table(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
 
 
 def _from_coco(config: PromptsConfig) -> list[str]:
-    """First caption (lowest annotation id) of each image, by ascending image id: fixed, so seed = index is too."""
+    """One caption an image, in an order that is fixed, so that seed = index is too."""
     try:
-        annotations = json.loads(_read(config))["annotations"]
-        first: dict[int, tuple[int, str]] = {}
-        for annotation in annotations:
-            entry = (annotation["id"], annotation["caption"].strip())
-            first[annotation["image_id"]] = min(first.get(annotation["image_id"], entry), entry)
+        content = json.loads(_read(config))
+        captions = _by_annotation(content["annotations"]) if "annotations" in content else _by_image(content["images"])
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
         ) from error
-    return [first[image][1] for image in sorted(first)]
+    if config.caption is Caption.first:
+        return [own[0] for own in captions]
+    return [own[index % len(own)] for index, own in enumerate(captions)]
+
+
+def _by_annotation(annotations: list[dict[str, Any]]) -> list[list[str]]:
+    """COCO's own form: captions by ascending annotation id, of images by ascending image id."""
+    found: dict[int, list[tuple[int, str]]] = {}
+    for annotation in annotations:
+        found.setdefault(annotation["image_id"], []).append((annotation["id"], annotation["caption"].strip()))
+    return [[caption for _, caption in sorted(found[image])] for image in sorted(found)]
+
+
+def _by_image(images: list[dict[str, Any]]) -> list[list[str]]:
+    """Karpathy's form (dataset_coco.json): the images of the validation part and their captions as they stand."""
+    return [[one["raw"].strip() for one in image["sentences"]] for image in images if image["split"] == "val"]
 
 
 _READERS: dict[PromptSource, Callable[[PromptsConfig], list[str]]] = {

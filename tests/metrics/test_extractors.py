@@ -216,7 +216,7 @@ def test_inception_is_found_in_torch_s_cache(
 
 
 def test_unknown_names_and_needless_paths_are_refused() -> None:
-    with pytest.raises(ValueError, match="extractor 'vgg': use one of inception, effnet_lite0, shapes_classifier"):
+    with pytest.raises(ValueError, match="extractor 'vgg': use one of inception, inception_clean, effnet_lite0, sh"):
         load_extractor("vgg")
     with pytest.raises(ValueError, match="effnet_lite0 comes with its weights: leave out the path here.pth"):
         load_extractor("effnet_lite0", "here.pth")

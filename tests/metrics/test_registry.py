@@ -33,12 +33,13 @@ EVERYTHING = MetricsConfig(
     ssim=True,
     paired=["lpips_alex", "effnet_lite0_5stage"],
     seams=True,
-    extractors=["inception", "effnet_lite0", "shapes_classifier"],
+    extractors=["inception", "inception_clean", "effnet_lite0", "shapes_classifier"],
     ground_truth="renders",
     text_image="a CLIP",
 )
 NAMES = {
     "inception": ("fid", "kid"),
+    "inception_clean": ("fid_clean", "kid_clean"),
     "effnet_lite0": ("frechet_effnet_lite0", "kernel_effnet_lite0"),
     "shapes_classifier": ("frechet_shapes", "kernel_shapes"),
 }

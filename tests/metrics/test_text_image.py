@@ -164,7 +164,7 @@ def test_the_shapes_model_prefers_what_its_caption_says() -> None:
 
 def test_a_missing_model_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        FileNotFoundError, match="nobody/nothing is neither .* nor in the cache.*`hf download openai/clip"
+        FileNotFoundError, match="nobody/nothing is neither .* nor in the cache.*`hf download nobody/nothing"
     ):
         load_text_image("nobody/nothing")
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} is neither a folder with model, tokenizer and processor"):

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,7 +97,7 @@ def test_a_resumed_job_goes_on_with_the_same_run_and_repeats_nothing(tmp_path: P
 def test_repetitions_of_a_benchmark_follow_each_other(tmp_path: Path) -> None:
     cell = begun(tmp_path, "tracker=wandb_offline", "mode=benchmark")
     with tracked(cell.effective, cell.folder, is_main=True):
-        cell.folder.write_steps([replace(row, repeat=repeat) for repeat in (0, 1) for row in rows_of(0)])
+        cell.folder.write_steps([row._replace(repeat=repeat) for repeat in (0, 1) for row in rows_of(0)])
     steps = [entry for entry in only(cell).history if "step/ms" in entry]
     assert [(entry["step/count"], entry["step/repeat"]) for entry in steps] == [
         (0, 0),

@@ -39,7 +39,7 @@ def check_ground_truth(settings: MetricsConfig) -> None:
     All of them are opened, as far as their headers tell.
     """
     if settings.ground_truth not in (None, "renders"):
-        FolderPictures(settings.ground_truth, height=1, width=1).check()  # whatever size they are brought to
+        FolderPictures(settings.ground_truth).check()
 
 
 def check_scorable(settings: MetricsConfig, captions: Sequence[str], height: int, width: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otil_exp.metrics.clean_fid import CleanInception
 from otil_exp.metrics.efficientnet import EfficientNetLite0
 from otil_exp.metrics.pairwise import check_picture
 from otil_exp.metrics.repeatable import repeatable, to_8bit
@@ -23,13 +24,16 @@ INCEPTION_RELEASE = "https://github.com/toshas/torch-fidelity/releases/tag/v0.2.
 INCEPTION_SHA256 = "6726825d"
 """First digits of the file's SHA-256, as its name says them."""
 
+INCEPTIONS = ("inception", "inception_clean")
+"""The extractors that read this file: they differ in how a picture is brought to the network's size."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Extractor:
     """Pictures -> features, one picture at a time: a feature vector depends on its picture alone, to the last bit."""
 
     name: str
-    """inception, effnet_lite0 or shapes_classifier."""
+    """inception, inception_clean, effnet_lite0 or shapes_classifier."""
 
     frechet_name: str
     """What a Frechet distance of these features is called."""
@@ -51,6 +55,9 @@ class Extractor:
     network: Callable[[Tensor], Tensor]
     """(1, 3, H, W) float32 in [0, 1] -> (1, size)."""
 
+    own_size: bool = False
+    """Whether pictures of ground truth come at their own size, instead of stretched to the run's."""
+
     def __call__(self, pictures: Iterable[Tensor]) -> np.ndarray:
         """Features (N, size), float64, of pictures (3, H, W), floats in [0, 1]: a tensor (N, 3, H, W) or any iterable.
 
@@ -69,12 +76,12 @@ class Extractor:
 def load_extractor(name: str, path: Path | str | None = None, device: torch.device | str = "cpu") -> Extractor:
     """The extractor of that name, in float32; nothing is ever downloaded.
 
-    path: the weights file of `inception`; None looks in torch's cache ($TORCH_HOME/hub/checkpoints). Raises ValueError
-    for an unknown name, FileNotFoundError where weights are missing, saying which file to put where.
+    path: the weights file of the inceptions; None looks in torch's cache ($TORCH_HOME/hub/checkpoints). Raises
+    ValueError for an unknown name, FileNotFoundError where weights are missing, saying which file to put where.
     """
     if name not in LOADERS:
         raise ValueError(f"extractor {name!r}: use one of {', '.join(LOADERS)}")
-    if path is not None and name != "inception":
+    if path is not None and name not in INCEPTIONS:
         raise ValueError(f"extractor {name} comes with its weights: leave out the path {path}")
     return LOADERS[name](path, torch.device(device))
 
@@ -92,6 +99,20 @@ def _inception(path: Path | str | None, device: torch.device) -> Extractor:
         backend=f"torch-fidelity {version('torch-fidelity')}",
         device=device,
         network=lambda picture: network(to_8bit(picture))[0],
+    )
+
+
+def _inception_clean(path: Path | str | None, device: torch.device) -> Extractor:
+    return Extractor(
+        name="inception_clean",
+        frechet_name="fid_clean",
+        kernel_name="kid_clean",
+        size=2048,
+        resize="299x299 bicubic as clean-fid, of 8-bit pictures, not rounded",
+        backend=f"torch-fidelity {version('torch-fidelity')}",
+        device=device,
+        network=CleanInception(inception_weights(path)).to(device),
+        own_size=True,
     )
 
 
@@ -146,6 +167,7 @@ def _shapes_classifier(path: Path | str | None, device: torch.device) -> Extract
 
 LOADERS: dict[str, Callable[[Path | str | None, torch.device], Extractor]] = {
     "inception": _inception,
+    "inception_clean": _inception_clean,
     "effnet_lite0": _effnet_lite0,
     "shapes_classifier": _shapes_classifier,
 }

@@ -44,12 +44,13 @@ class _Pictures(Sequence[Tensor]):
 class FolderPictures(_Pictures):
     """The pictures of a folder, in the order of their names, each stretched to the run's size (Lanczos).
 
-    A picture of another shape is stretched whole rather than cropped, so that nothing of it is left out. Folders
-    inside the folder are not looked into, and neither are hidden files, such as the ._ ones that macOS leaves beside
-    pictures. Raises ValueError for a folder that is not there or holds no pictures.
+    height, width: of the run, in pixels; None leaves every picture at its own size. A picture of another shape is
+    stretched whole rather than cropped, so that nothing of it is left out. Folders inside the folder are not looked
+    into, and neither are hidden files, such as the ._ ones that macOS leaves beside pictures. Raises ValueError for a
+    folder that is not there or holds no pictures.
     """
 
-    def __init__(self, folder: Path | str, height: int, width: int) -> None:
+    def __init__(self, folder: Path | str, height: int | None = None, width: int | None = None) -> None:
         self.folder = Path(folder).expanduser()
         if not self.folder.is_dir():
             raise ValueError(f"ground truth {folder} is not a folder: use a folder of pictures")
@@ -84,7 +85,7 @@ class FolderPictures(_Pictures):
 
     def _make(self, index: int) -> Tensor:
         picture = read_rgb(self.paths[index])
-        if picture.size != (self.width, self.height):
+        if self.width is not None and self.height is not None and picture.size != (self.width, self.height):
             picture = picture.resize((self.width, self.height), Image.Resampling.LANCZOS)
         return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from otil_exp.config import MetricsConfig
-from otil_exp.metrics.extractors import Extractor, load_extractor
+from otil_exp.metrics.extractors import INCEPTIONS, Extractor, load_extractor
 from otil_exp.metrics.metric import PairScore
 from otil_exp.metrics.pairwise import read_picture
 from otil_exp.metrics.registry import METRICS
@@ -38,7 +38,7 @@ class Scorers:
             settings=settings,
             paired={m.key: m.load(settings, device) for m in METRICS if m.load is not None and m.wanted(settings)},
             extractors=[
-                load_extractor(name, settings.inception_weights if name == "inception" else None, device)
+                load_extractor(name, settings.inception_weights if name in INCEPTIONS else None, device)
                 for name in settings.extractors
             ],
             text_image=load_text_image(settings.text_image, device) if settings.text_image else None,

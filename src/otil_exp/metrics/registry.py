@@ -190,9 +190,9 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
     """Frechet (key, title) and kernel distance (key, title, scale) of an extractor's features, to both other sets."""
 
     def files(settings: MetricsConfig) -> object:
-        from otil_exp.metrics.extractors import inception_weights
+        from otil_exp.metrics.extractors import INCEPTIONS, inception_weights
 
-        return inception_weights(settings.inception_weights) if extractor == "inception" else None
+        return inception_weights(settings.inception_weights) if extractor in INCEPTIONS else None
 
     def metric(name: str, title: str, against: str, scale: float = 1, *, enough: int, core: bool = False) -> Metric:
         of_reference = against == "orig"
@@ -216,7 +216,7 @@ def _sets(extractor: str, size: int, frechet: tuple[str, str], kernel: tuple[str
         each
         for against in ("orig", "gt")
         for each in (
-            metric(*frechet, against, enough=10 * size, core=frechet[0] == "fid"),
+            metric(*frechet, against, enough=10 * size, core=frechet[0] in ("fid", "fid_clean")),
             metric(*kernel[:2], against, kernel[2], enough=KERNEL_ENOUGH),
         )
     )
@@ -228,6 +228,7 @@ its standard errors; at 20 pictures it is three, at 10 less than two (200 simula
 
 SETS = (
     *_sets("inception", 2048, ("fid", "FID"), ("kid", "KID x 1000", 1e3)),
+    *_sets("inception_clean", 2048, ("fid_clean", "clean-FID"), ("kid_clean", "clean-KID x 1000", 1e3)),
     *_sets(
         "effnet_lite0",
         EFFNET_FEATURES,

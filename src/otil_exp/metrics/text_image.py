@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -141,9 +142,10 @@ def _place(source: str) -> str:
 
 
 def _not_here(source: str, error: Exception) -> FileNotFoundError:
+    hub_id = source if re.fullmatch(r"[\w-]+/[\w.-]+", source) else VIT_L_14
     return FileNotFoundError(
         f"CLIP model {source} is neither a folder with model, tokenizer and processor nor in the cache: name such "
-        f"a folder, or run `hf download {VIT_L_14}` on a machine with internet ({str(error).splitlines()[0]})"
+        f"a folder, or run `hf download {hub_id}` on a machine with internet ({str(error).splitlines()[0]})"
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,6 +65,12 @@ class Run:
     def prompts(self) -> list[dict[str, Any]]:
         """index, text and seed of every prompt."""
         return list(self.record.get("prompts", []))
+
+    @cached_property
+    def prompts_and_seeds(self) -> str:
+        """Equal for runs of the same prompts and seeds; worked out once, of thousands."""
+        said = str([(prompt["text"], prompt["seed"]) for prompt in self.prompts])
+        return hashlib.sha256(said.encode()).hexdigest()
 
     def entry(self, key: str) -> dict[str, Any]:
         """A metric as metrics.json has it; empty where it is not there."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from otil_exp.report.collect import collect, find_folders
+from otil_exp.published.tables import shipped
+from otil_exp.report.collect import Run, collect, find_folders
 from otil_exp.report.csv_table import csv_table
 from otil_exp.report.latex import latex_table
 from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
+from otil_exp.report.published import beside_published
 from otil_exp.report.table import summary
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.terminal import console
@@ -22,9 +24,10 @@ EXAMPLES = """examples:
   otil-report outputs/demo --table               the table that ends a grid
   otil-report outputs/demo --markdown            a result page
   otil-report outputs/demo --latex -o table.tex  a table for a paper
-  otil-report outputs/demo --csv -o all.csv      every figure, unrounded"""
+  otil-report outputs/demo --csv -o all.csv      every figure, unrounded
+  otil-report outputs/published_* --published    what papers report beside the runs that match, in page or --markdown"""
 
-FORMS = {"markdown": result_page, "latex": latex_table, "csv": csv_table}
+FORMS: dict[str, Callable[[Sequence[Run]], str]] = {"markdown": result_page, "latex": latex_table, "csv": csv_table}
 """What is printed instead of a page, by option."""
 
 
@@ -34,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     if parsed.table and parsed.output:
         parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown, --latex or --csv")
+    if parsed.published and (parsed.table or parsed.form in ("latex", "csv")):
+        parser.error("--published goes into the page or --markdown: leave --table, --latex and --csv out")
     try:
         folders = find_folders(parsed.folders)
     except FileNotFoundError as error:
@@ -41,11 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if parsed.table:
         console().print(summary(folders), soft_wrap=False)
-    elif parsed.form:
-        _write(FORMS[parsed.form](collect(folders)), parsed.output)
+        return 0
+    runs = collect(folders)
+    published = beside_published(runs, shipped()[1]) if parsed.published else None
+    if parsed.form:
+        text = result_page(runs, published) if parsed.form == "markdown" else FORMS[parsed.form](runs)
+        _write(text, parsed.output)
     else:
         page = parsed.output or _beside(folders[0], parsed.folders[0])
-        _write(render(collect(folders), page.parent, parsed.thumbnail, parsed.prompts), page)
+        _write(render(runs, page.parent, parsed.thumbnail, parsed.prompts, published), page)
         print(f"{page}: {len(folders)} runs, {page.stat().st_size / 1e6:.1f} MB")
     return 0
 
@@ -63,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         ("csv", "every figure of every run, unrounded"),
     ):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"print {words}; no page")
+    parser.add_argument("--published", action="store_true", help="put the figures of papers beside the runs that match")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: report.html beside the runs")
     parser.add_argument(
         "--thumbnail",

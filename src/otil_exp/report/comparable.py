@@ -108,7 +108,7 @@ def prompts(run: Run) -> str:
 
 
 def _prompts_and_seeds(run: Run, key: str) -> str:
-    return str([(prompt["text"], prompt["seed"]) for prompt in run.prompts])
+    return run.prompts_and_seeds
 
 
 def _said(field: str) -> Aspect:

@@ -13,11 +13,15 @@ from otil_exp.report.figures import Figure, figures
 from otil_exp.report.header import command, shared_facts
 from otil_exp.report.legend import legend
 from otil_exp.report.paired import against_best
+from otil_exp.report.published import Published
 from otil_exp.report.warn import warnings
 
 
-def result_page(runs: Sequence[Run]) -> str:
-    """The page of these runs; text of theirs is escaped where Markdown or HTML would read it."""
+def result_page(runs: Sequence[Run], published: Published | None = None) -> str:
+    """The page of these runs; text of theirs is escaped where Markdown or HTML would read it.
+
+    published: what papers report, for a section of its own.
+    """
     timed = any(run.config.get("mode") == Mode.benchmark.name for run in runs)
     shown = [column for column in columns(runs) if column.core or (timed and column.key in BY_KIND)]
     commits = sorted({commit(run) for run in runs if run.record})
@@ -30,6 +34,7 @@ def result_page(runs: Sequence[Run]) -> str:
         lines += ["```", *commands, "```", ""]
     lines += [*_table(runs, shown), "", *(f"{line}  " for line in legend(runs, shown))]
     lines += _paired(runs, shown)
+    lines += _published(published) if published else []
     failed = [f"- {run.number} {escape(run.label)}: {escape(run.reason)}" for run in runs if run.reason]
     notes = [f"- {escape(warning)}" for warning in warnings(runs, shown)]
     lines += ["", "## Failed", "", *failed] if failed else []
@@ -90,3 +95,25 @@ def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
     words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: less than two of them."
     head = ["#", "run", *(f"{column.header} {column.arrow}" for column, _ in found)]
     return ["", "## Paired differences", "", words, "", *_laid_out(head, rows, left=1)]
+
+
+def _published(published: Published) -> list[str]:
+    words = "Measured minus published, for runs of the same method, model, size, steps, scheduler, GPUs and split."
+    lines = ["", "## Published beside measured", "", words]
+    for match in published.matches:
+        paper, table, row = match.line.paper, match.line.table, match.line.row
+        head = ["figure", "how it was computed", "published", "measured", "difference"]
+        rows = [
+            [escape(one.header), escape("; ".join(one.notes)), one.published, one.measured, one.difference]
+            for one in match.figures
+        ]
+        laid_out = _laid_out(head, rows, left=1)
+        laid_out[1] = laid_out[1].replace("--:", "---", 1)
+        title = f"**{match.run.number} {escape(match.run.label)}**: {escape(match.line.title)}"
+        lines += ["", title, "", *laid_out, ""]
+        lines += [f"Second-hand: {escape(paper.second_hand)}.  "] if paper.second_hand else []
+        lines += [f"Does not match: {escape('; '.join(match.apart))}.  "] if match.apart else []
+        lines += [f"{escape(note)}.  " for note in (table.note, row.note) if note]
+        lines += [f"Source: {escape(paper.source)}."]
+    lines += [] if not published.unmatched else ["", "Without a published figure:", ""]
+    return lines + [f"- {run.number} {escape(run.label)}: {escape(why)}" for run, why in published.unmatched]

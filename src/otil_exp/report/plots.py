@@ -6,8 +6,10 @@ Colours that must follow the page's light or dark scheme are drawn as placeholde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import StringIO
 from statistics import fmean
 from typing import Any
@@ -125,15 +127,15 @@ def _draw_fronts(
 
 def step_costs(runs: Sequence[Run]) -> str | None:
     """Step time (rank 0) and bytes a step (mean of the ranks) by kind of step, one line a run; None without steps."""
-    steps = {run.number: (run, rows) for run in runs if (rows := run.folder.read_steps())}
+    steps = [(run, costs) for run in runs if (costs := _costs_of(run)) is not None]
     if not steps:
         return None
     with _figure(12.4, 1.3 + 0.46 * len(steps)) as (figure, holder):
         times, traffic = figure.subplots(1, 2, sharey=True)
-        for position, (run, rows) in enumerate(steps.values()):
-            _draw_times(times, position, _timed(run, rows))
-            _draw_traffic(traffic, position, rows)
-        times.set_yticks(range(len(steps)), [f"{run.number}  {_short(run.label)}" for run, _ in steps.values()])
+        for position, (_, costs) in enumerate(steps):
+            _draw_times(times, position, costs.ms)
+            _draw_traffic(traffic, position, costs.sent)
+        times.set_yticks(range(len(steps)), [f"{run.number}  {_short(run.label)}" for run, _ in steps])
         times.tick_params(axis="y", labelcolor=INK, length=0)
         times.set_ylim(len(steps) - 0.4, -0.6)  # downwards, without matplotlib's margin, which grows with the runs
         times.set_xlim(left=0)
@@ -141,7 +143,7 @@ def step_costs(runs: Sequence[Run]) -> str | None:
         times.xaxis.set_major_formatter(lambda value, _: f"{value:g} ms")
         traffic.set_xscale("symlog", linthresh=1e3, linscale=0.5)  # zero is a value; above 1 kB it is logarithmic
         traffic.set_xticks([0, *(10**power for power in range(3, 11))])
-        most = max(row.bytes_sent for _, rows in steps.values() for row in rows)
+        most = max(costs.most_sent for _, costs in steps)
         traffic.set_xlim(-100, max(2 * most, 10_000))
         traffic.set_xlabel("sent per step")
         traffic.xaxis.set_major_formatter(lambda value, _: _bytes(value))
@@ -154,12 +156,40 @@ def step_costs(runs: Sequence[Run]) -> str | None:
     return holder[0]
 
 
-def _draw_times(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
-    present = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
-    for place, kind in enumerate(present):
+@dataclass(frozen=True)
+class _StepCosts:
+    """What is drawn of a run's steps, by kind: its rows, of which a large run has millions, are not kept."""
+
+    ms: dict[str, np.ndarray]
+    """Of rank 0, as metrics.json counts them."""
+
+    sent: dict[str, float]
+    """Mean bytes of a rank."""
+
+    most_sent: int
+
+
+def _costs_of(run: Run) -> _StepCosts | None:
+    rows = run.folder.read_steps()
+    if not rows:
+        return None
+    times, sent = defaultdict[str, list[float]](list), defaultdict[str, list[int]](list)
+    for row in rows:
+        sent[row.kind].append(row.bytes_sent)
+    for row in _timed(run, rows):
+        times[row.kind].append(row.ms)
+    return _StepCosts(
+        ms={kind: np.array(times[kind]) for kind in KINDS if kind in times},
+        sent={kind: fmean(sent[kind]) for kind in KINDS if kind in sent},
+        most_sent=max(map(max, sent.values())),
+    )
+
+
+def _draw_times(axes: Axes, position: int, ms: Mapping[str, np.ndarray]) -> None:
+    for place, kind in enumerate(ms):
         box = axes.boxplot(
-            [row.ms for row in rows if row.kind == kind],
-            positions=[position + (place - (len(present) - 1) / 2) * 0.2],
+            ms[kind],
+            positions=[position + (place - (len(ms) - 1) / 2) * 0.2],
             widths=0.15,
             orientation="horizontal",
             whis=(5, 95),
@@ -172,11 +202,9 @@ def _draw_times(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
         box["medians"][0].set(color=INK, marker=KINDS[kind][1], mfc=KINDS[kind][0], mew=0.5, ms=5, markevery=[0])
 
 
-def _draw_traffic(axes: Axes, position: int, rows: Sequence[StepRow]) -> None:
-    present = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
-    for place, kind in enumerate(present):
-        mean = fmean(row.bytes_sent for row in rows if row.kind == kind)
-        height = position + (place - (len(present) - 1) / 2) * 0.2
+def _draw_traffic(axes: Axes, position: int, sent: Mapping[str, float]) -> None:
+    for place, (kind, mean) in enumerate(sent.items()):
+        height = position + (place - (len(sent) - 1) / 2) * 0.2
         colour, marker = KINDS[kind]
         axes.plot([0, mean], [height, height], color=colour, lw=1.5)
         axes.plot(mean, height, marker, ms=5, color=colour)

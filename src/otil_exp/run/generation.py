@@ -68,14 +68,19 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
 
 def _left(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> list[Prompt]:
     """The prompts whose picture, or the rows of its steps, no attempt finished; what rows they have are dropped."""
-    rows = folder.read_steps()
-    per_picture = len(pipeline.steps) * pipeline.ranks.topology.world_size
-    made = {index for index, count in Counter(row.prompt for row in rows).items() if count == per_picture}
-    made = {index for index in made if folder.has_image(index)}
-    if rows:
-        folder.write_steps([row for row in rows if row.prompt in made])
+    made = made_pictures(folder, len(pipeline.steps) * pipeline.ranks.topology.world_size)
     begin_pictures(folder, made)
     return [prompt for prompt in prompts if prompt.index not in made]
+
+
+def made_pictures(folder: RunFolder, per_picture: int) -> set[int]:
+    """Prompts whose picture and all `per_picture` rows of steps.csv are there; what else it has is dropped."""
+    rows = folder.read_steps()
+    counts = Counter(row.prompt for row in rows)
+    made = {index for index, count in counts.items() if count == per_picture and folder.has_image(index)}
+    if made != set(counts):
+        folder.write_steps([row for row in rows if row.prompt in made])
+    return made
 
 
 def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repeat: int = 0) -> list[StepRow]:

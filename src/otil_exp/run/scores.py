@@ -16,11 +16,12 @@ from otil_exp.metrics.extractors import Extractor
 from otil_exp.metrics.feature_cache import keep_features, kept_features
 from otil_exp.metrics.ground_truth import FolderPictures, ScenePictures, ground_truth
 from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE
-from otil_exp.metrics.picture import Scorers, score_picture
+from otil_exp.metrics.picture import PictureScores, Scorers, score_picture
 from otil_exp.metrics.registry import lookup
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import Truth, summarise
 from otil_exp.run.cost import cost_metrics, memory_metrics, stage_metrics
+from otil_exp.run.kept_scores import KeptScores
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import MISSING, References
@@ -75,22 +76,43 @@ def score_run(
     """
     task: _Task = share.agree(lambda: _Task.of(folder, settings, references))
     folder.check_images([prompt["index"] for prompt in share.of(task.record["prompts"])])
-    scorers, boundaries = Scorers.load(settings, device), _boundaries(task.record)
-    own = []
-    for prompt in share.of(task.record["prompts"]):
-        index = prompt["index"]
-        beside = None if task.reference is None else RunFolder(task.reference).image_path(index)
-        own.append(score_picture(scorers, index, prompt["text"], folder.image_path(index), beside, boundaries))
-        on_picture()
-    scores = share.collect(own)
+    scorers = Scorers.load(settings, device)
+    kept = KeptScores(folder, scorers, task.basis, device)
+    scores = _of_pictures(folder, task, scorers, kept, share, on_picture)
     truth = _truth(scorers, share, task)
     if share.rank == 0:
         no_reference = None if folder.is_reference else MISSING
-        made = summarise(scorers, scores, boundaries, truth, no_reference)
+        made = summarise(scorers, scores, _boundaries(task.record), truth, no_reference)
         made |= cost_metrics(folder.read_steps(), warm=False, attempts=task.record.get("attempts", ()))
         made |= memory_metrics(task.record) | stage_metrics(task.record)
         folder.update_metrics(made, without=_outlived(folder, made, task.basis))
         folder.update_record(scored_with=task.basis)
+        kept.drop()
+
+
+def _of_pictures(
+    folder: RunFolder,
+    task: _Task,
+    scorers: Scorers,
+    kept: KeptScores,
+    share: Share,
+    on_picture: Callable[[], None],
+) -> list[PictureScores]:
+    """The scores of all pictures in prompt order on rank 0; an earlier scoring that was interrupted is gone on with."""
+    prompts, boundaries = task.record["prompts"], _boundaries(task.record)
+    beside = None if task.reference is None else RunFolder(task.reference)
+    known = kept.read(beside) if share.rank == 0 else {}
+    done: set[int] = share.agree(lambda: set(known))
+    own = []
+    with kept.keeping(share.rank, beside) as keeper:
+        for prompt in share.of([prompt for prompt in prompts if prompt["index"] not in done]):
+            index = prompt["index"]
+            reference = None if beside is None else beside.image_path(index)
+            own.append(score_picture(scorers, index, prompt["text"], folder.image_path(index), reference, boundaries))
+            keeper.keep(own[-1])
+            on_picture()
+    found = known | {scores.prompt: scores for scores in share.collect(own)}
+    return [found[prompt["index"]] for prompt in prompts] if share.rank == 0 else []
 
 
 def is_scored(folder: RunFolder, settings: MetricsConfig, references: References | None = None) -> bool:
@@ -170,6 +192,8 @@ def _features(extractor: Extractor, pictures: FolderPictures | ScenePictures, sh
     """(n, size) on rank 0; those of a folder from an earlier run, where one has kept them."""
     if not isinstance(pictures, FolderPictures):
         return _extract(extractor, pictures, share)
+    if extractor.own_size:
+        pictures = FolderPictures(pictures.folder)
     kept = kept_features(pictures, extractor) if share.rank == 0 else None
     if share.agree(lambda: kept is not None):
         return kept if kept is not None else np.zeros((0, extractor.size))

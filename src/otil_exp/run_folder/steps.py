@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from otil_exp.run_folder.whole import BrokenFolderError, write_text
 
 
-@dataclass(frozen=True)
-class StepRow:
-    """One line of steps.csv: what one rank did in one step of one picture."""
+class StepRow(NamedTuple):
+    """One line of steps.csv: what one rank did in one step of one picture. A tuple: a run of 5,000 has millions."""
 
     rank: int
     prompt: int
@@ -33,9 +31,19 @@ class StepRow:
     """Which repetition of mode=benchmark."""
 
 
-_COLUMNS = [field.name for field in fields(StepRow)]
-_NEEDED = {field.name for field in fields(StepRow) if field.default is MISSING}
-_KINDS: dict[str, Callable[[str], Any]] = {"kind": str, "ms": float}
+_COLUMNS = list(StepRow._fields)
+_NEEDED = set(_COLUMNS) - set(StepRow._field_defaults)
+
+
+class _Known(dict[str, Any]):
+    """Texts that were converted before: few prompts, kinds and sizes stand in millions of lines, each once here."""
+
+    def __init__(self, convert: Callable[[str], Any]) -> None:
+        self._convert = convert
+
+    def __missing__(self, text: str) -> Any:
+        value = self[text] = self._convert(text)
+        return value
 
 
 def read_steps(path: Path, *, complete: bool = True) -> list[StepRow]:
@@ -47,17 +55,35 @@ def read_steps(path: Path, *, complete: bool = True) -> list[StepRow]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-        if lines.pop() and complete:
-            raise ValueError("its last line is cut")
-        if not lines:
-            raise ValueError("it lacks its first line, which is written whole")
-        header, *rows = csv.reader(lines)
-        if not _NEEDED <= set(header) <= set(_COLUMNS):
-            raise ValueError(f"its columns are {','.join(header)[:60]!r}")
-        return [_row(header, row) for row in rows]
+        with path.open(encoding="utf-8") as file:
+            lines = csv.reader(_whole_lines(file, complete))
+            header = next(lines, None)
+            if header is None:
+                raise ValueError("it lacks its first line, which is written whole")
+            if not _NEEDED <= set(header) <= set(_COLUMNS):
+                raise ValueError(f"its columns are {','.join(header)[:60]!r}")
+            return list(_rows(header, lines))
     except (OSError, ValueError, csv.Error) as error:
         raise BrokenFolderError(f"{path} is not whole ({error}): delete {path.parent} to run it again") from error
+
+
+def _whole_lines(file: Iterable[str], complete: bool) -> Iterator[str]:
+    """Lines that have their end; raises ValueError for one without, where the file is said to be complete."""
+    for line in file:
+        if line.endswith("\n"):
+            yield line
+        elif complete:
+            raise ValueError("its last line is cut")
+
+
+def _rows(header: list[str], lines: Iterable[list[str]]) -> Iterator[StepRow]:
+    whole = _Known(int).__getitem__
+    kinds: dict[str, Callable[[str], Any]] = {"kind": _Known(str).__getitem__, "ms": float}
+    fields = [(header.index(name), kinds.get(name, whole)) for name in _COLUMNS if name in header]
+    for values in lines:
+        if len(values) != len(header):
+            raise ValueError(f"a line of it has {len(values)} values for {len(header)} columns")
+        yield StepRow(*[convert(values[place]) for place, convert in fields])
 
 
 def write_steps(path: Path, rows: Iterable[StepRow]) -> None:
@@ -81,10 +107,5 @@ def append_steps(path: Path, rows: Sequence[StepRow]) -> None:
 
 def _lines(rows: Iterable[StepRow]) -> str:
     buffer = StringIO()
-    writer = csv.DictWriter(buffer, _COLUMNS, lineterminator="\n")
-    writer.writerows(asdict(row) | {"ms": f"{row.ms:.4f}"} for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows((*row[:4], f"{row.ms:.4f}", *row[5:]) for row in rows)
     return buffer.getvalue()
-
-
-def _row(header: list[str], values: list[str]) -> StepRow:
-    return StepRow(**{key: _KINDS.get(key, int)(value) for key, value in zip(header, values, strict=True)})

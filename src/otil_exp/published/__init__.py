@@ -1,0 +1,1 @@
+"""What papers report, as data: every figure with its table, settings and hardware."""
