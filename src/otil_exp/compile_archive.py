@@ -1,8 +1,8 @@
 """What torch.compile made of a kind of cell, in one file: found again on another machine, and after /tmp was emptied.
 
 PyTorch keeps what it compiled in a folder of the machine (TORCHINDUCTOR_CACHE_DIR), thousands of small files by default
-below /tmp. An archive is the same as one file, below ~/.cache, which nodes of a cluster share. It spares Inductor and
-the compilers of kernels all work; Dynamo still reads the UNet, which takes most of a warm start.
+below /tmp. An archive is the same as one file, below ~/.cache, which nodes of a cluster share. It holds what Inductor
+makes of a graph, and kernels of a GPU; those of a CPU are built from it again. Dynamo still reads the UNet.
 """
 
 from __future__ import annotations

@@ -74,15 +74,16 @@ class RankPipeline:
             check_device(ranks.device)
         on_rank = step_of(config).build(config, ranks, pipeline.unet, self.traffic)
         on_rank.timesteps = lambda: pipeline.scheduler.timesteps
-        if config.engine.products is Products.fp8:
-            self._products = Fp8Products(on_rank.unet)
         height, width = latent_size(config)
         batch = 2 if config.guidance_scale > 1 else 1
         self.unet = RankUNet(on_rank, (batch, pipeline.unet.config.in_channels, height, width))
-        self.runs_as = on_rank.runs_as + (", products in fp8" if self._products is not None else "")
+        self.runs_as = on_rank.runs_as
         self.pipeline.unet = self.unet
         with ExitStack() as undo:
             undo.callback(self.close)
+            if config.engine.products is Products.fp8:
+                self._products = Fp8Products(on_rank.unet)
+                self.runs_as += ", products in fp8"
             if config.engine.sliced_decode:
                 self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
             with phase(PREPARING[config.engine.name.name]), self._archive() as self.compiled:
