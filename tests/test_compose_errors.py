@@ -42,6 +42,9 @@ SINGLE = [
     (("+foo=1",), ("foo: there is no such setting",)),
     (("++foo=1", "+bar=2"), ("foo: there is no such setting", "bar: there is no such setting")),
     (("+preset.transmit.scores=l2",), ("preset.transmit.scores: there is no", "did you mean preset.transmit.score")),
+    (("preset=balanced", "preset.transmit={zzz: 1}"), ("preset.transmit.zzz: there is no such setting",)),
+    (("preset=balanced", "preset.transmit={score: l2}"), ("preset=balanced has no", "preset=guide or preset=otil")),
+    (("prompts.texts=[[a]]",), ("an entry of a list is one value",)),
     (("warmup=3",), ("did you mean warmup_steps",)),
     (("~preset",), ("no value", "use preset= one of ", " balanced,", "reference")),
     (("height=???",), ("height: no value", "height=VALUE")),
@@ -65,6 +68,7 @@ GRIDS = [
     ),
     (("preset=otil", "+foo=1,2"), ("nothing was started", "foo: there is no such setting")),
     (("k=16,k8",), ("k=16: there is no such k; use k16",)),
+    (("preset=choice(otil,oti)", "hydra.job.name=mine"), ("preset=oti: there is no such preset; use otil",)),
     (("height=abc,256",), ("could not be converted to Integer",)),
 ]
 

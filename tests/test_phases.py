@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from otil_exp import phases
-from otil_exp.phases import Countdown, Phases, phase
+from otil_exp.phases import Countdown, Phases, Pulse, lasting, phase
 
 
 class Clock:
@@ -117,3 +117,51 @@ def test_a_grid_says_how_far_it_is_and_what_is_left() -> None:
 )
 def test_times_are_rounded_to_what_can_be_known(seconds: float, words: str) -> None:
     assert phases._rounded(seconds) == words
+
+
+def test_off_a_terminal_a_long_phase_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "REPORT_S", 0.01)
+    out = StringIO()
+    before = threading.active_count()
+    with Phases(Console(file=out)).phase("compiling", "compiling", True):
+        wait_until(lambda: out.getvalue().count("compiling: 10 s so far") >= 2)
+    assert threading.active_count() == before
+    said = out.getvalue()
+    with Phases(Console(file=out)).phase("pictures", "10 pictures", False):
+        assert threading.active_count() == before  # nothing runs beside pictures that are timed
+    assert out.getvalue() == f"{said}10 pictures\n"
+
+
+def test_a_loop_that_is_timed_says_how_far_it_is_at_its_own_pace() -> None:
+    """A step a minute: at 180 s and 360 s, and not at 540 s, where it has ended."""
+    clock, said = Clock(), list[str]()
+    pulse = Pulse(said.append, clock)
+    for step in range(9):
+        pulse.beat(lambda step=step: f"step {step}")  # type: ignore[misc]
+        clock.passes(60)
+    assert said == ["step 3", "step 6"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_time_is_shown_until_another_process_speaks(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    """And no longer: both would write on one line."""
+    monkeypatch.setattr(phases, "REPORT_S", 0.01)
+    monkeypatch.setattr(phases, "LOOK_S", 0.01)
+    out, said, spoken = StringIO(), list[str](), threading.Event()
+    screen = Console(file=out, force_terminal=terminal, width=60, markup=False)
+    before = threading.active_count()
+    with lasting("starting 4 ranks", said.append, screen, until=spoken.is_set):
+        wait_until(lambda: "starting 4 ranks 0:00:00" in plain(out) or "starting 4 ranks: 10 s so far" in said)
+        spoken.set()
+        wait_until(lambda: threading.active_count() == before)
+        silent = out.getvalue(), len(said)
+        assert out.getvalue().endswith("\x1b[2K") is terminal  # the line is erased
+    assert (out.getvalue(), len(said)) == silent
+    assert (said[:1] == ["starting 4 ranks"]) is not terminal
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

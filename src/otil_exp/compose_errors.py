@@ -20,7 +20,7 @@ from hydra._internal.utils import get_args
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from otil_exp.conf_tree import conf_folder, groups, options
@@ -41,7 +41,7 @@ def one_sentence() -> Iterator[None]:
     os.environ[FULL_ERROR], _composing = "1", True
     try:
         yield
-    except (HydraException, OmegaConfBaseException, ValueError, AssertionError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, AssertionError, AttributeError) as error:
         words = sentence(error, get_args().overrides) if _composing else None
         composed()
         if words is None:
@@ -62,7 +62,8 @@ def composed() -> None:
 def sentence(error: Exception, overrides: Sequence[str]) -> str | None:
     """What to type instead of the override that Hydra cannot compose; None where that is not what failed.
 
-    error: Hydra's, OmegaConf's, or the ValueError or AssertionError that some overrides end in inside Hydra.
+    error: Hydra's, OmegaConf's, or the ValueError, AssertionError or AttributeError that some overrides end in inside
+    them.
     """
     try:
         parsed = [_parsed(text) for text in overrides]
@@ -95,6 +96,8 @@ def check_composed(config: DictConfig) -> None:
     """
     if unknown := list(_unknown(config)):
         raise ValueError("; ".join(_no_such(key, _choice(config)) for key in unknown))
+    if nested := next(_nested(config), None):
+        raise ValueError(f"{nested}: an entry of a list is one value, no list of its own; use such as [a, b]")
     try:
         missing = sorted(OmegaConf.missing_keys(config))
     except OmegaConfBaseException as error:
@@ -179,8 +182,14 @@ def _wrong_key(override: Override, all_typed: Sequence[Override]) -> str | None:
     if override.is_add() or override.package is not None or key in groups() or key.startswith("hydra"):
         return None
     chosen = [str(value) for typed in all_typed if typed.key_or_group == "preset" for value in _values(typed)]
-    lacking = [name for name in chosen or [_default_preset()] if name in _presets() and not _has(_presets()[name], key)]
-    return _no_such(key, lacking[0]) if lacking else None
+    inside = [f"{key}.{name}" for value in _values(override) if isinstance(value, dict) for name in value]
+    lacking = [
+        (one, name)
+        for one in (key, *inside)
+        for name in chosen or [_default_preset()]
+        if name in _presets() and not _has(_presets()[name], one)
+    ]
+    return _no_such(*lacking[0]) if lacking else None
 
 
 def _no_such(key: str, preset: str | None) -> str:
@@ -232,6 +241,18 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from _keys(node, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
+
+
+def _nested(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Settings that are lists of lists or of dicts, as they would be typed: OmegaConf takes them for lists of words."""
+    for key in map(str, config):
+        node = config._get_node(key)
+        if not isinstance(node, DictConfig | ListConfig) or node._is_none() or node._is_missing():
+            continue
+        if isinstance(node, DictConfig):
+            yield from _nested(node, f"{prefix}{key}.")
+        elif any(isinstance(entry, DictConfig | ListConfig) for entry in node._iter_ex(resolve=False)):
+            yield f"{prefix}{key}={node}"
 
 
 def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -23,6 +24,7 @@ from rich.progress import Progress
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig, MetricsConfig
 from otil_exp.metrics.checks import check_ground_truth, check_metrics, check_weights
+from otil_exp.phases import lasting
 from otil_exp.report.table import summary
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
@@ -126,7 +128,8 @@ def score_all(
     first = 1 if settings.ground_truth not in (None, "renders") else 0
     with (
         ProcessPoolExecutor(min(jobs, len(folders)), mp_context=multiprocessing.get_context("spawn")) as pool,
-        Progress(console=console, transient=True) as progress,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+        nullcontext() if console.is_terminal else lasting(f"scoring {len(folders)} runs", console.print, console),
     ):
         task = progress.add_task("runs", total=len(folders))
         for part in (folders[:first], folders[first:]):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 
 from otil_exp.launch import RankFailure, launch
 from otil_exp.launch.step import SlurmStep
 from otil_exp.methods.geometry import is_reference
+from otil_exp.phases import Pulse, going_on, lasting
 from otil_exp.run.failure import note_failure, note_interruption
 from otil_exp.run.halt import Halt
 from otil_exp.run.scores import Share, score_run, settled
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.lock import NAME, BusyError, is_locked, owner
 from otil_exp.run_folder.reference import References
+from otil_exp.terminal import console
 from otil_exp.tracking import rescored
 
 POLL_S = 1.0
@@ -93,8 +96,8 @@ class Job:
                 return True
             self.say(f"{cell.label}: done already, skipped ({cell.folder.path})")
             if self.main and not settled(cell, self.references):
-                self.say(f"{cell.label}: scoring")
-                score_run(cell.folder, cell.effective.metrics, Share.all())
+                with lasting(f"{cell.label}: scoring", self.say, console()):
+                    score_run(cell.folder, cell.effective.metrics, Share.all())
                 rescored(cell.folder)
         except BusyError as error:
             if self.hosted:  # the other ranks are on their way
@@ -108,10 +111,11 @@ class Job:
     def _wait_for(self, cell: Cell, deadline: float) -> bool:
         """Wait until nobody else runs a cell: while that process lives, since its lock goes with it. False if that is
         later than the deadline."""
-        said = ""
+        said, since, pulse = "", time.monotonic(), Pulse(self.say)
         while is_locked(cell.folder.path):
             if time.monotonic() >= deadline:
                 return False
+            pulse.beat(lambda: going_on(f"{cell.label}: waiting for {_runner(cell)}", time.monotonic() - since))
             if (by := _runner(cell)) != said:
                 self.say(f"{cell.label}: run by {by}, waiting for it (Ctrl-C leaves it alone)")
                 said = by
@@ -122,17 +126,27 @@ class Job:
         first = cells[0]
         world_size, threads = first.effective.topology.world_size, first.effective.device.threads
         try:
-            if not self.hosted:
-                self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
             since = None if self.hosted else time.time()
             logs = first.folder.logs
             call = (cells, self.hosted, since, self.halt)
-            launch(_on_rank, world_size, *call, log_dir=logs, threads=threads, step=self.step)
+            with nullcontext() if self.hosted else self._starting(first, world_size):
+                launch(_on_rank, world_size, *call, log_dir=logs, threads=threads, step=self.step)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
                     note_interruption(cell.folder)
             raise
+
+    def _starting(self, first: Cell, world_size: int) -> AbstractContextManager[None]:
+        """Say that ranks are starting until rank 0 notes in the record of the first cell that they have joined."""
+        record, words = first.folder.path / "record.json", f"starting {world_size} rank{'s' * (world_size > 1)}"
+        before = _changed(record)
+        return lasting(words, self.say, console(), until=lambda: _changed(record) != before)
+
+
+def _changed(path: Path) -> int:
+    """When a file was written, ns; 0 where it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _runner(cell: Cell) -> str:

@@ -4,11 +4,12 @@
         ...
 
 On a terminal a line shows the phase and how long it has lasted, and goes when it ends; elsewhere a phase is one plain
-line. Only a process that has called `begin` says and counts anything: rank 0.
+line, and one more every REPORT_S seconds. Only a process that has called `begin` says and counts anything: rank 0.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,13 @@ from otil_exp.terminal import console
 
 PREPARING = {"eager": "preparing", "cuda_graph": "capturing graphs", "compiled": "compiling"}
 """The phase in which the UNet of each kind of step is made ready, by engine."""
+
+
+REPORT_S = 180.0
+"""Seconds between lines that say that something goes on, where no terminal shows the time pass."""
+
+LOOK_S = 0.2
+"""Seconds between looks at whether another process has come to speak for itself."""
 
 
 class Phases:
@@ -62,18 +70,92 @@ class Phases:
         """A line of a terminal with the phase, which the one within it takes over; elsewhere a line of text."""
         if not (live and self._out.is_terminal):
             self._out.print(words)
-            yield
+            with _repeated(words, self._out.print) if live else nullcontext():
+                yield
             return
         if self._line is not None:
             self._line.stop()
         outer = self._line
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=self._out, transient=True) as self._line:
+        with _line(self._out) as self._line:
             self._line.add_task(words, total=None)
             yield
         self._line = outer
         if outer is not None:
             outer.start()
+
+
+def _line(out: Console) -> Progress:
+    """A line of a terminal with words and the time since, which goes when it is left."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    return Progress(*columns, console=out, transient=True)
+
+
+@contextmanager
+def _repeated(words: str, say: Callable[[str], object]) -> Iterator[None]:
+    """Say every REPORT_S seconds that something goes on, and since when."""
+    over, since = threading.Event(), time.monotonic()
+
+    def repeat() -> None:
+        while not over.wait(REPORT_S):
+            say(going_on(words, time.monotonic() - since))
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def going_on(words: str, seconds: float) -> str:
+    """compiling: 3 min so far"""
+    return f"{words}: {_rounded(seconds)} so far"
+
+
+@contextmanager
+def lasting(
+    words: str, say: Callable[[str], object], out: Console, until: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Say what goes on in the block, and how long it has.
+
+    say: takes the words where out is no terminal. until: whether another process has begun to say on the same terminal
+    what it is at.
+    """
+    over, since = threading.Event(), time.monotonic()
+    if not out.is_terminal:
+        say(words)
+
+    def watch() -> None:
+        said = since
+        with _line(out) if out.is_terminal else nullcontext() as line:
+            if line is not None:
+                line.add_task(words, total=None)
+            while not (over.wait(LOOK_S) or until()):
+                if line is None and time.monotonic() - said >= REPORT_S:
+                    said = time.monotonic()
+                    say(going_on(words, said - since))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Pulse:
+    """Says now and then how far a loop is that no thread may run beside: its steps are timed."""
+
+    def __init__(self, say: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock, self._said = say, clock, clock()
+
+    def beat(self, words: Callable[[], str]) -> None:
+        """Say the words if REPORT_S seconds have passed since the last ones."""
+        if self._clock() - self._said >= REPORT_S:
+            self._said = self._clock()
+            self._say(words())
 
 
 _current: Phases | None = None

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPImageProcessorPil, CLIPModel, CLIPProcessor
 
 from otil_exp.metrics.sizes import SHAPES
-from otil_exp.metrics.text_image import Clip, clip_score, load_text_image
+from otil_exp.metrics.text_image import Clip, check_text_image, clip_score, load_text_image
 from otil_exp.shapes.scenes import parse, render
 from otil_exp.shapes.text_image import load_tokenizer
 
@@ -179,6 +179,15 @@ def test_a_half_fetched_model_is_refused(lost: str, folder: Path, tmp_path: Path
             (tmp_path / file.name).symlink_to(file)
     with pytest.raises((FileNotFoundError, ValueError), match="fetch all its files|neither a folder with"):
         load_text_image(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=f"neither a folder with .* no .*{lost}"):
+        check_text_image(str(tmp_path))
+
+
+def test_a_model_is_looked_for_before_pictures_are_made(folder: Path, tmp_path: Path) -> None:
+    check_text_image(str(folder))
+    for nothing in ("nobody/nothing", "no name of the hub?", str(tmp_path), "x" * 300):
+        with pytest.raises(FileNotFoundError, match="neither a folder with"):
+            check_text_image(nothing)
 
 
 def test_weights_that_are_no_clip_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from otil_exp.report.collect import find_folders
 from otil_exp.report.command import main
+from otil_exp.report.latex import escape
 from otil_exp.report.table import summary
 from report.folders import make_grid, make_run
 
@@ -118,6 +119,22 @@ def test_latex_is_a_table_that_latex_reads(tmp_path: Path) -> None:
     body = [line for line in text.splitlines() if not line.startswith("%")]
     assert "\n".join(body).isascii()
     assert {line.count("&") - line.count(r"\&") for line in body if line.endswith(r"\\")} == {4}
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("a_b & c% #1 $x$ {y}", r"a\_b \& c\% \#1 \$x\$ \{y\}"),
+        ("~z ^w \\v", r"\textasciitilde{}z \textasciicircum{}w \textbackslash{}v"),
+        ('"q" <i> | `t`', r"''q'' \textless{}i\textgreater{} \textbar{} \textasciigrave{}t\textasciigrave{}"),
+        ("--- a-b", "-{}-{}- a-b"),
+        ("ü é ß Ş ﬁ", "ü é ß S f"),
+        ("Δ 日 \x07 “x”", "? ? ? ``x''"),
+    ],
+)
+def test_latex_gets_no_character_that_it_reads_otherwise_or_lacks(text: str, latex: str) -> None:
+    """As pdfLaTeX of TeX Live 2022 set them without a package and an error."""
+    assert escape(text) == latex
 
 
 def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

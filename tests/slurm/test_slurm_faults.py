@@ -222,3 +222,23 @@ def test_a_node_that_fails_costs_nothing_but_time(
     assert folder.record["status"] == "done"
     assert len(pictures(folder)) == 4
     assert f"ExcNodeList={node}" in cluster.ask("scontrol", "show", "job", job_of(tmp_path, folder))
+
+
+def test_cells_are_compared_with_a_reference_whose_node_failed(cluster: Cluster, tmp_path: Path) -> None:
+    """Its failure lets them go: they wait for its new job, or are scored after it."""
+    command = cluster.start(
+        "preset=reference,balanced", "topology=2gpu_nosplit", "metrics.psnr=true", f"output_dir={tmp_path}", "name=t",
+        "+hydra.launcher.additional_parameters.no_requeue=true", faults="reference:0:slow",
+    )  # fmt: skip
+    until(lambda: images(tmp_path, "reference"), "a picture")
+    [reference] = runs(tmp_path).values()
+    job = job_of(tmp_path, reference)
+    [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
+    try:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
+        status, said = ended(command)
+    finally:
+        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert status == 0, said
+    assert "its cells start again as" in said
+    assert runs(tmp_path)["balanced 2 nosplit"].metrics["ref/psnr"]["value"] is not None

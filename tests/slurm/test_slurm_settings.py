@@ -6,9 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from odd import typed_fields
 from otil_exp.slurm.resources import Resources
-from otil_exp.slurm.script import PASSED, executor_for, log_of
+from otil_exp.slurm.script import PASSED, executor_for, log_of, script_of
 from otil_exp.slurm.settings import SlurmSettings, check_settings, job_folder
 
 FOUR_RANKS = Resources(nodes=1, tasks_per_node=4, gpus_per_node=4, cpus_per_task=None)
@@ -37,6 +40,29 @@ FOUR_RANKS = Resources(nodes=1, tasks_per_node=4, gpus_per_node=4, cpus_per_task
 def test_settings_that_no_cell_can_use_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         check_settings(SlurmSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("key", "values"), list(typed_fields(SlurmSettings)))
+def test_odd_values_are_refused_in_a_sentence_or_make_a_script(
+    key: str, values: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every field, hydra-submitit-launcher's own as well."""
+    monkeypatch.setattr("submitit.slurm.slurm.SlurmExecutor.affinity", staticmethod(lambda: 2))  # whether srun is here
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        schema = OmegaConf.structured(SlurmSettings)
+        try:
+            OmegaConf.update(schema, "name", "mine")
+            OmegaConf.update(schema, "submitit_folder", str(tmp_path / "%j"))
+            OmegaConf.update(schema, key, value, merge=True)
+            settings = OmegaConf.to_object(schema)
+            assert isinstance(settings, SlurmSettings)
+            check_settings(settings)
+        except (ValueError, OmegaConfBaseException) as error:
+            assert str(error)  # noqa: PT017
+            continue
+        settings.submitit_folder = job_folder(settings.submitit_folder)
+        assert "#SBATCH" in script_of(FOUR_RANKS, settings, 2), value
 
 
 def test_the_defaults_and_a_folder_of_ones_own_are_taken() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -10,6 +9,7 @@ from shutil import which
 
 from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, Scheduler, TrackerKind
 from otil_exp.config import ExperimentConfig
+from otil_exp.exchange import QUANTIZERS
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.metrics.checks import check_metrics
@@ -23,16 +23,33 @@ MOST_STEPS = {Scheduler.ddim: 999, Scheduler.euler: 999, Scheduler.dpmpp: 998}
 LARGEST_SEED = 2**63 - 1
 """torch.Generator takes no larger one."""
 
+MOST_GUIDANCE = 1000.0
+"""Far beyond any picture that is one, and far below what half precision holds."""
+
+MOST_PIXELS = 178_956_970
+"""Of a picture: Pillow takes a file of more for an attack, and would not read it back."""
+
+MOST_RANKS = MOST_THREADS = 1024
+"""More is a slip of the finger, and would take the machine down before it fails."""
+
+LONGEST_S = 1e7
+"""Of a bound on time, seconds (four months): far below what torch's own counters hold."""
+
+NO_PROJECT = "/\\#?%:"
+"""What W&B takes in no name of a project, nor more than 128 characters."""
+
 
 def validate(config: ExperimentConfig) -> None:
     """Raise ValueError, with what to type, if values of the config contradict each other."""
     topology = topology_of(config)
     architecture_of(config.model)
     _check_name(config)
+    _check_ranks(config)
     _check_guidance(config, topology)
     _check_steps(config)
     _check_size(config)
     _check_decode(config, topology)
+    _check_codec(config)
     method_of(config).check(config.preset, config)
     _check_device(config, topology)
     check_metrics(config.metrics)
@@ -46,13 +63,24 @@ def _check_name(config: ExperimentConfig) -> None:
     _refuse([(not alone, f"name={config.name}: use the name of one folder below output_dir, such as name=sweep")])
 
 
+def _check_ranks(config: ExperimentConfig) -> None:
+    ranks = config.topology.world_size
+    _refuse([(ranks > MOST_RANKS, f"topology.world_size={ranks}: use 1 to {MOST_RANKS}, such as topology=4gpu_split")])
+
+
+def _check_codec(config: ExperimentConfig) -> None:
+    """A name that does not exist is one for methods without a codec, too."""
+    quantizer, known = config.codec.quantizer, ", ".join(QUANTIZERS)
+    _refuse([(quantizer not in QUANTIZERS, f"codec.quantizer={quantizer}: use one of {known}")])
+
+
 def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
     scale = config.guidance_scale
     _refuse(
         [
             (
-                not (1 <= scale < math.inf),
-                f"guidance_scale={scale}: use 1 (no guidance) or more, such as guidance_scale=5",
+                not (1 <= scale <= MOST_GUIDANCE),
+                f"guidance_scale={scale}: use 1 (no guidance) to {MOST_GUIDANCE:g}, such as guidance_scale=5",
             ),
             (
                 scale == 1 and topology.split_batch,
@@ -112,6 +140,9 @@ def _check_size(config: ExperimentConfig) -> None:
         below, above = value // unit * unit, (value // unit + 1) * unit
         near = f"{name}={max(above, unit)}" if below <= 0 else f"{name}={below} or {name}={above}"
         _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
+    pixels = config.height * config.width
+    sentence = f"height={config.height} width={config.width}: a picture has at most {MOST_PIXELS} pixels"
+    _refuse([(pixels > MOST_PIXELS, f"{sentence}; use such as height=8192 width=8192")])
 
 
 def _check_decode(config: ExperimentConfig, topology: Topology) -> None:
@@ -156,21 +187,36 @@ def _check_device(config: ExperimentConfig, topology: Topology) -> None:
                 "model.dtype=float16 with device=cpu: half precision on a CPU is emulated; use model.dtype=float32",
             ),
             (
-                config.device.threads is not None and config.device.threads < 1,
-                f"device.threads={config.device.threads}: use 1 or more, or null to share the cores out",
+                config.device.threads is not None and not 1 <= config.device.threads <= MOST_THREADS,
+                f"device.threads={config.device.threads}: use 1 to {MOST_THREADS}, or null to share the cores out",
             ),
         ]
     )
 
 
 def _check_tracker(config: ExperimentConfig) -> None:
-    wanted = config.tracker.name is not TrackerKind.none
+    tracker, wanted = config.tracker, config.tracker.name is not TrackerKind.none
+    bounds = {name: getattr(tracker, name) for name in ("init_timeout_s", "finish_timeout_s")}
+    no_project = len(tracker.project) > 128 or any(character in tracker.project for character in NO_PROJECT)
     _refuse(
         [
             (
                 wanted and find_spec("wandb") is None,
                 f"tracker={config.tracker.name.name} needs wandb: pip install 'otil-exp[wandb]', or use tracker=none",
-            )
+            ),
+            (
+                wanted and no_project,
+                f"tracker.project={tracker.project}: W&B takes at most 128 characters, and none of {NO_PROJECT}; use "
+                "such as tracker.project=otil_exp",
+            ),
+            (tracker.pictures < 0, f"tracker.pictures={tracker.pictures}: use 0 (none) or more"),
+            *(
+                (
+                    not (0 < bound <= LONGEST_S),
+                    f"tracker.{name}={bound}: use a number of seconds above 0, such as tracker.{name}=60",
+                )
+                for name, bound in bounds.items()
+            ),
         ]
     )
 
@@ -195,8 +241,8 @@ def _check_launch(config: ExperimentConfig) -> None:
     _refuse(
         [
             (
-                not (0 < bound < math.inf),
-                f"launch.collective_timeout_s={bound}: use a number of seconds above 0, such as 300",
+                not (0 < bound <= LONGEST_S),
+                f"launch.collective_timeout_s={bound}: use seconds above 0 and up to {LONGEST_S:.0f}, such as 300",
             )
         ]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -122,7 +123,7 @@ def inception_weights(path: Path | str | None) -> Path:
     Raises FileNotFoundError when it is not there, ValueError when it is another file: the name alone proves nothing.
     """
     file = Path(torch.hub.get_dir(), "checkpoints", INCEPTION_FILE) if path is None else Path(path).expanduser()
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise FileNotFoundError(
             f"FID needs {INCEPTION_FILE}, and {file} is not there: fetch it from {INCEPTION_RELEASE} on a machine with "
             f"internet and put it there, or use the extractor effnet_lite0, which comes as a package"

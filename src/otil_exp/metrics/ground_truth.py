@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -52,7 +53,7 @@ class FolderPictures(_Pictures):
 
     def __init__(self, folder: Path | str, height: int | None = None, width: int | None = None) -> None:
         self.folder = Path(folder).expanduser()
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             raise ValueError(f"ground truth {folder} is not a folder: use a folder of pictures")
         self.files = _listing(self.folder, self.folder.stat().st_mtime_ns)
         if not self.files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ class _AlexNetStages(nn.Module):
 def find_alexnet(weights: Path | None) -> Path:
     """AlexNet's file at `weights` or in torch's cache. Raises FileNotFoundError or ValueError with what to fetch."""
     path = weights or Path(torch.hub.get_dir()) / "checkpoints" / ALEXNET_FILE
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileNotFoundError(
             f"LPIPS needs torchvision's AlexNet weights and {path} is not there: fetch "
             f"https://download.pytorch.org/models/{ALEXNET_FILE} (244 MB) on a machine with network and put it there, "

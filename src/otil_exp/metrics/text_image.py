@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from torch import Tensor
 
 from otil_exp.metrics.pairwise import check_picture
@@ -22,6 +25,17 @@ if TYPE_CHECKING:  # seconds; wanted by pictures that are scored, not by configs
 
 VIT_L_14 = "openai/clip-vit-large-patch14"
 """The CLIP that published scores of SDXL use most."""
+
+
+FILES = {
+    "configuration": (("config.json",),),
+    "weights": tuple(
+        (f"{name}{end}",) for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")
+    ),
+    "processor": (("preprocessor_config.json",), ("processor_config.json",)),
+    "tokenizer": (("tokenizer.json",), ("vocab.json", "merges.txt")),
+}
+"""Files that each part of a CLIP is in, as transformers writes them: all of one of these."""
 
 
 class TextImageModel(Protocol):
@@ -125,23 +139,32 @@ def _pooled(features: Tensor | object) -> Tensor:
 
 
 def check_text_image(source: str) -> None:
-    """Raise FileNotFoundError, with what to fetch, unless the model's configuration is here; loads no weights."""
+    """Raise FileNotFoundError, with what to fetch, unless all files of the model are here; loads none of them."""
     if source == SHAPES:
         return
-    from transformers import CLIPConfig
+    folder = Path(_place(source)) if os.path.isdir(_place(source)) else _cached(source)
+    if folder is None:
+        raise _not_here(source, "no config.json in the cache")
+    for part, choices in FILES.items():
+        if not any(all((folder / name).exists() for name in names) for names in choices):
+            raise _not_here(source, f"no {part}: {' or '.join(' and '.join(names) for names in choices)}")
 
+
+def _cached(source: str) -> Path | None:
+    """The folder of a model in the hub's cache."""
     try:
-        CLIPConfig.from_pretrained(_place(source), local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise _not_here(source, error) from error
+        found = try_to_load_from_cache(source, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _place(source: str) -> str:
-    folder = Path(source).expanduser()
-    return str(folder) if folder.is_dir() else source
+    folder = os.path.expanduser(source)
+    return folder if os.path.isdir(folder) else source
 
 
-def _not_here(source: str, error: Exception) -> FileNotFoundError:
+def _not_here(source: str, error: Exception | str) -> FileNotFoundError:
     hub_id = source if re.fullmatch(r"[\w-]+/[\w.-]+", source) else VIT_L_14
     return FileNotFoundError(
         f"CLIP model {source} is neither a folder with model, tokenizer and processor nor in the cache: name such "

@@ -75,7 +75,7 @@ def pipeline_folder(model: ModelConfig) -> Path:
     Raises FileNotFoundError, with what to do, where it is none of these.
     """
     folder = PIPELINE_FOLDER if model.source == PACKAGE else Path(model.source).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):  # which a name that is too long is not, where Path raises
         if not (folder / INDEX).exists():
             raise FileNotFoundError(
                 f"model.source={model.source}: no {INDEX} in there, so it is no pipeline of diffusers; use the "
@@ -83,8 +83,9 @@ def pipeline_folder(model: ModelConfig) -> Path:
                 "save_pretrained)"
             )
         return folder
-    if folder.exists() or folder.is_absolute() or model.source.startswith((".", "~")) or model.source.count("/") != 1:
-        what = "is a file" if folder.exists() else "there is no such folder"
+    exists = os.path.exists(folder)
+    if exists or folder.is_absolute() or model.source.startswith((".", "~")) or model.source.count("/") != 1:
+        what = "is a file" if exists else "there is no such folder"
         raise FileNotFoundError(
             f"model.source={model.source}: {what}; use the folder of a pipeline, or OWNER/NAME as on the hub"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
 from otil_exp.report.collect import Run
@@ -23,8 +25,16 @@ SPECIAL = {
     "“": "``",
     "”": "''",
     "…": r"\dots{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": r"\textasciigrave{}",
 }
 """What LaTeX would read as its own, or lacks."""
+
+KNOWN = {*"\u2013\u2014\u2018\u2019", *map(chr, range(0xC0, 0x100))} - {*"\xd0\xde\xf0\xfe\xd7\xf7"}
+"""What pdfLaTeX has beside ASCII, with no package and in its first font encoding."""
 
 
 def latex_table(runs: Sequence[Run]) -> str:
@@ -56,8 +66,17 @@ def latex_table(runs: Sequence[Run]) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX sets as it is."""
-    return "".join(SPECIAL.get(character, character) for character in " ".join(text.split()))
+    """Text that LaTeX sets as it is, but for characters that pdfLaTeX lacks."""
+    apart = re.sub("-(?=-)", "\x00", " ".join(text.split()))  # two would become one longer dash
+    return "".join("-{}" if character == "\x00" else SPECIAL.get(character) or _plain(character) for character in apart)
+
+
+def _plain(character: str) -> str:
+    """A character that pdfLaTeX has: itself, a letter without its accent, or a question mark."""
+    if (character.isascii() and character.isprintable()) or character in KNOWN:
+        return character
+    bare = unicodedata.normalize("NFKD", character)[0]
+    return bare if bare.isascii() and bare.isalnum() else "?"
 
 
 def _cell(figure: Figure) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
@@ -10,13 +11,14 @@ import torch
 from torch import distributed as dist
 
 from otil_exp.metrics.summary import entry
-from otil_exp.phases import phase
+from otil_exp.phases import Pulse, phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory, stage_metrics
 from otil_exp.run.generation import gather_rows, note_products
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
+from otil_exp.terminal import console
 
 
 def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> None:
@@ -25,14 +27,17 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
     A sample is the wall time from a barrier to the end of the last kernel on rank 0: encoding the prompt and all steps.
     """
     settings, prompt = pipeline.config.benchmark, prompts[0]
+    pulse = Pulse(console(quiet=not pipeline.ranks.is_main).print)
     pipeline.calibrate(prompt.text, prompt.seed)
     with phase("warming up", live=False):
-        for _ in range(settings.warmup_images):
+        for number in range(settings.warmup_images):
+            pulse.beat(partial("warming up: picture {}/{}".format, number + 1, settings.warmup_images))
             pipeline(prompt.text, prompt.seed, decode=False)
     samples: list[float] = []
     rows: list[StepRow] = []
     with phase("timing", f"timing {settings.repeats} pictures", live=False):
         for repeat in range(settings.repeats):
+            pulse.beat(partial("timing: picture {}/{}".format, repeat + 1, settings.repeats))
             _rendezvous(pipeline)
             start = time.perf_counter()
             generated = pipeline(prompt.text, prompt.seed, decode=False)

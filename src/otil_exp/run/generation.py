@@ -15,7 +15,7 @@ from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import distributed as dist
 
-from otil_exp.phases import phase
+from otil_exp.phases import Pulse, phase
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures, end_pictures
@@ -167,20 +167,25 @@ def _fault(generated: Generated) -> str | None:
 
 @dataclass
 class _Bar:
-    """Steps done over all missing pictures."""
+    """Steps done over all missing pictures, on a terminal all the time, elsewhere now and then."""
 
     progress: Progress
     task: TaskID
+    pulse: Pulse | None
+    """Says it where no terminal shows it; None on other ranks, and where one does."""
     total_steps: int
     total: int
     pictures: int = 0
+    which: str = ""
 
     def begin(self, prompt: Prompt) -> None:
-        which = f"picture {self.pictures + 1}/{self.total}"
-        self.progress.update(self.task, description=f"{which}: {prompt.index:02d} {prompt.text[:40]}")
+        self.which = f"picture {self.pictures + 1}/{self.total}"
+        self.progress.update(self.task, description=f"{self.which}: {prompt.index:02d} {prompt.text[:40]}")
 
     def step(self, done: int) -> None:
         self.progress.update(self.task, completed=self.pictures * self.total_steps + done)
+        if self.pulse is not None:
+            self.pulse.beat(lambda: f"{self.which}, step {done}/{self.total_steps}")
 
     def done(self) -> None:
         self.pictures += 1
@@ -198,10 +203,10 @@ def _progress(pipeline: RankPipeline, pictures: int) -> Iterator[_Bar]:
     )
     steps = len(pipeline.steps)
     out = console()
-    with Progress(
-        *columns, console=out, transient=True, disable=not (pipeline.ranks.is_main and out.is_terminal)
-    ) as progress:
-        yield _Bar(progress, progress.add_task("", total=pictures * steps), steps, pictures)
+    shown = pipeline.ranks.is_main and out.is_terminal
+    pulse = Pulse(out.print) if pipeline.ranks.is_main and not shown else None
+    with Progress(*columns, console=out, transient=True, disable=not shown) as progress:
+        yield _Bar(progress, progress.add_task("", total=pictures * steps), pulse, steps, pictures)
 
 
 def _counted(pictures: int) -> str:

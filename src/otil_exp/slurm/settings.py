@@ -74,6 +74,8 @@ def check_settings(settings: SlurmSettings) -> None:
     """Raise ValueError, with what to type, for launcher settings that no cell can use."""
     _check_left_out(settings)
     _check_counts(settings)
+    if any(not isinstance(line, str) for line in settings.setup or []):
+        raise ValueError(f"hydra.launcher.setup={settings.setup}: use lines of shell, such as ['module load cuda']")
     if job_folder(settings.submitit_folder).count("%") != 1:
         raise ValueError(
             f"hydra.launcher.submitit_folder={settings.submitit_folder}: Slurm reads a % as the start of a pattern, "
