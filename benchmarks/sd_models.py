@@ -3,16 +3,17 @@
     python -m benchmarks.sd_models OUT [--small] [--parts one_gpu,two_gpus] [--minutes 9.5]
 
 one_gpu: rank 0 of 4 ranks with the batch split, peers played by torch's fake process group: compute alone. two_gpus,
-where there are two: mode=benchmark of two ranks, the batch not split, and of one. Each figure is a line of
-OUT/figures.jsonl, OUT/table.md the tables of all of them. A figure that is there is not measured again, so that another
-call goes on where --minutes ended this one. --small: small networks and pictures, on the CPU where there is no GPU, to
-try the script.
+where there are two: mode=benchmark of two ranks, the batch not split, and of one; one grid an engine, whose ranks
+start once. Each figure is a line of OUT/figures.jsonl, OUT/table.md the tables of all of them. A figure that is there
+is not measured again, so that another call goes on where --minutes ended this one. --small: small networks and
+pictures, on the CPU where there is no GPU, to try the script.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.fake_peers import rank_0
+from benchmarks.sd_tables import tables
 from otil_exp.cells.prepare import prepare
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
@@ -41,12 +43,17 @@ from otil_exp.topology import Topology
 GPU = torch.cuda.is_available()
 MODELS = ("sd15", "sd21")
 PRESETS = ("reference", "distrifusion", "guide", "otil", "tensor")
+STAGED = ("fold", "step_reuse")
+"""Their ranks do not do alike, so that rank 0's own work is not a step: on real ranks alone."""
 ENGINES = ("cuda_graph", "compiled") if GPU else ("eager", "compiled")
-COMPILABLE = ("reference", "guide", "otil")
-"""distrifuser's other layers are replayed as CUDA graphs whatever is asked for (Method.obstacle)."""
+COMPILABLE = {"one_gpu": ("reference", "guide", "otil"), "two_gpus": ("reference", "otil", "fold")}
+"""distrifuser's other layers are replayed as CUDA graphs whatever is asked for (Method.obstacle); on two GPUs those
+that ten minutes have room for."""
 
-SHORTEST_S = 45
-"""Less time than this is not begun a case in."""
+SHORTEST_S, ENDING_S = 45, 20
+"""Less time than the first is not begun a case in; the second is left for ranks to end in."""
+
+OFTEN = ("mode=benchmark", "benchmark.warmup_images=1", "benchmark.repeats=5", "launch.collective_timeout_s=120")
 
 PARTS = {"one_gpu": "4gpu_split", "two_gpus": "2gpu_nosplit"}
 """Part -> topology."""
@@ -66,11 +73,16 @@ class Case:
         return "1gpu" if self.preset == "reference" else PARTS[self.part]
 
 
+Measured = tuple[Case, dict[str, Any] | None]
+"""A case, and its figures, if it has any."""
+
+
 def cases(parts: list[str]) -> Iterator[Case]:
     for part in parts:
         for model in MODELS:
             for engine in ENGINES:
-                presets = COMPILABLE if engine == "compiled" else PRESETS
+                called = (*PRESETS, *STAGED) if part == "two_gpus" else PRESETS
+                presets = COMPILABLE[part] if engine == "compiled" else called
                 if part == "two_gpus" and engine == "compiled" and not GPU:
                     continue  # where the script is tried: minutes of a C++ compiler
                 yield from (Case(part, model, preset, engine) for preset in presets)
@@ -80,26 +92,33 @@ def main() -> int:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.case is not None:  # a process of its own for each case
-        print(json.dumps(MEASURES[options.case.part](options.case, options.out, options.small)))
+        print(json.dumps(rank_alone(options.case, options.out, options.small)))
         return 0
     figures = _figures(options.out)
     left = [case for case in cases(options.parts) if not any(asdict(case).items() <= one.items() for one in figures)]
     failed, end = 0, time.monotonic() + 60 * options.minutes
     while left and end - time.monotonic() > SHORTEST_S:
-        case = left.pop(0)
-        try:
-            figure = asdict(case) | _in_process(case, options.out, options.small, end - time.monotonic())
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            traceback.print_exc()
-            failed += 1
-            continue
-        figures.append(figure)
-        print(json.dumps(figure), flush=True)
-        with (options.out / "figures.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(figure) + "\n")
-        (options.out / "table.md").write_text("\n".join(tables(figures)) + "\n", encoding="utf-8")
-    print(*tables(figures), f"{failed} cases failed, {len(left)} are left for another call", sep="\n")
+        together = _measured_together(left)
+        left = [case for case in left if case not in together]
+        for case, measured in MEASURES[together[0].part](together, options, end - time.monotonic()):
+            if measured is None:
+                failed += 1
+                continue
+            figures.append(asdict(case) | measured)
+            print(json.dumps(figures[-1]), flush=True)
+            with (options.out / "figures.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(figures[-1]) + "\n")
+            (options.out / "table.md").write_text("\n".join(tables(figures)) + "\n", encoding="utf-8")
+    print(*tables(figures), f"{failed} cases have no figure, {len(left)} are left for another call", sep="\n")
     return 1 if failed or left else 0
+
+
+def _measured_together(left: list[Case]) -> list[Case]:
+    """The next case, with those whose ranks start with its own."""
+    first = left[0]
+    if first.part == "one_gpu":
+        return [first]
+    return [case for case in left if (case.part, case.engine) == (first.part, first.engine)]
 
 
 def rank_alone(case: Case, out: Path, small: bool) -> dict[str, Any]:
@@ -137,12 +156,53 @@ def medians(steps: list[tuple[str, float, int]]) -> dict[str, float]:
     return found
 
 
-def real_ranks(case: Case, out: Path, small: bool) -> dict[str, Any]:
-    """What `otil-exp mode=benchmark` measures."""
-    often = ("mode=benchmark", "benchmark.warmup_images=1", "benchmark.repeats=5", "launch.collective_timeout_s=120")
-    overrides = [*words(case, out, small), *often]
-    subprocess.run([sys.executable, "-m", "otil_exp.app", *overrides], check=True, stdout=sys.stderr)
-    folder = prepare_words(overrides).folder
+def in_processes(cases: list[Case], options: argparse.Namespace, seconds: float) -> Iterator[Measured]:
+    """Each case in a process of its own: one process group, and memory that no other case left behind."""
+    for case in cases:
+        command = [sys.executable, "-m", "benchmarks.sd_models", str(options.out), "--case", json.dumps(asdict(case))]
+        command += ["--small"] * options.small
+        try:
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=seconds)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            traceback.print_exc()
+            yield case, None
+        else:
+            yield case, json.loads(done.stdout.splitlines()[-1])
+
+
+def real_ranks(cases: list[Case], options: argparse.Namespace, seconds: float) -> Iterator[Measured]:
+    """What `otil-exp -m mode=benchmark` measures of each; what was finished counts, whatever became of the rest."""
+    for model in MODELS if options.small else ("",):  # small models are folders of their own: a grid each
+        some = [case for case in cases if model in case.model]
+        if not some:
+            continue
+        command = [sys.executable, "-m", "otil_exp.app", "-m", "hydra.launcher.pack=99", *grid(some, options)]
+        process = subprocess.Popen(command, stdout=sys.stderr)
+        try:
+            process.wait(max(seconds - ENDING_S, 1))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait(ENDING_S)
+        yield from ((case, _benchmarked(case, options)) for case in some)
+
+
+def grid(cases: list[Case], options: argparse.Namespace) -> list[str]:
+    """The cases of one engine as the overrides of one grid."""
+    varied: dict[str, list[str]] = {}
+    for case in cases:
+        for override in words(case, options.out, options.small):
+            key, _, value = override.partition("=")
+            varied.setdefault(key, [])
+            varied[key] += [value] * (value not in varied[key])
+    varied["topology"] = [PARTS["two_gpus"]]  # a reference has one rank on any
+    return [f"{key}={','.join(values)}" for key, values in varied.items()] + list(OFTEN)
+
+
+def _benchmarked(case: Case, options: argparse.Namespace) -> dict[str, Any] | None:
+    """The figures of a finished run; None of one that is not."""
+    folder = prepare_words([*words(case, options.out, options.small), *OFTEN]).folder
+    if not folder.finished:
+        return None
     return {
         "topology": case.topology,
         "side": int(folder.config["height"]),
@@ -153,7 +213,7 @@ def real_ranks(case: Case, out: Path, small: bool) -> dict[str, Any]:
     }
 
 
-MEASURES = {"one_gpu": rank_alone, "two_gpus": real_ranks}
+MEASURES = {"one_gpu": in_processes, "two_gpus": real_ranks}
 
 
 def words(case: Case, out: Path, small: bool) -> list[str]:
@@ -193,54 +253,9 @@ def prepare_words(overrides: list[str], alone: bool = False) -> Cell:
     return prepare(config, lambda kind, ranks: kind) if alone else prepare(config)
 
 
-def tables(figures: list[dict[str, Any]]) -> list[str]:
-    """A Markdown table for each part and model."""
-    lines: list[str] = []
-    for part in PARTS:
-        for model in MODELS:
-            rows = [figure for figure in figures if (figure["part"], figure["model"]) == (part, model)]
-            if rows:
-                lines += ["", *_table(part, model, rows)]
-    return lines
-
-
-def _table(part: str, model: str, rows: list[dict[str, Any]]) -> list[str]:
-    """times: how often the picture of the reference with the same engine fits."""
-    picture = "steps_ms" if part == "one_gpu" else "image_s"
-    alone = {row["engine"]: row[picture] for row in rows if row["preset"] == "reference"}
-    lines = [
-        f"{part}, {model}, {rows[0]['side']} x {rows[0]['side']}",
-        "",
-        "| method | engine | ranks | synchronous step ms | steady step ms | picture "
-        f"{'ms' if picture == 'steps_ms' else 's'} | times | KB sent a steady step | peak MiB |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        times = alone[row["engine"]] / row[picture] if row["engine"] in alone else None
-        lines.append(
-            f"| {row['preset']} | {row['engine']} | {row['topology']} | {_number(row.get('warmup_ms'), 2)} "
-            f"| {_number(row.get('steady_ms'), 2)} | {_number(row[picture], 1 if picture == 'steps_ms' else 3)} "
-            f"| {_number(times, 2)} | {_number(row.get('steady_sent', 0) / 1e3, 0)} | {_number(row['peak_mib'], 0)} |"
-        )
-    return lines
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
 def _figures(out: Path) -> list[dict[str, Any]]:
     path = out / "figures.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def _in_process(case: Case, out: Path, small: bool, seconds: float) -> dict[str, Any]:
-    """A case in a process of its own: one process group, and memory that no other case left behind."""
-    command = [sys.executable, "-m", "benchmarks.sd_models", str(out), "--case", json.dumps(asdict(case))]
-    command += ["--small"] * small
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=seconds)
-    figure: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figure
 
 
 def _options() -> argparse.Namespace:
@@ -253,6 +268,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60, help="after these no case is begun; default 60")
     parser.add_argument("--case", type=lambda text: Case(**json.loads(text)), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not re.fullmatch(r"[\w./-]+", str(options.out)):
+        parser.error(f"{options.out}: a folder's name with other signs than letters, digits, . _ - is lost on the way")
     enough = torch.cuda.device_count() >= 2 or (options.small and not GPU)
     options.parts = options.parts.split(",") if options.parts else ["one_gpu", *["two_gpus"] * enough]
     if unknown := set(options.parts) - set(PARTS):

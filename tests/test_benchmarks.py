@@ -154,3 +154,14 @@ def test_every_case_of_the_smaller_models_is_measured_once() -> None:
     cases = list(sd_models.cases(list(sd_models.PARTS)))
     assert len(set(cases)) == len(cases)
     assert {case.part for case in cases} <= set(sd_models.MEASURES)
+
+
+def test_the_cases_of_an_engine_are_one_grid(tmp_path: Path) -> None:
+    options = SimpleNamespace(out=tmp_path, small=False)
+    case = sd_models.Case("two_gpus", "sd15", "reference", "compiled")
+    cases = [case, replace(case, preset="fold"), replace(case, preset="fold", model="sd21")]
+    typed = dict(override.split("=", 1) for override in sd_models.grid(cases, options))
+    assert typed["preset"] == "reference,fold"
+    assert typed["model"] == "sd15_random,sd21_random"
+    assert (typed["topology"], typed["engine"], typed["mode"]) == ("2gpu_nosplit", "compiled", "benchmark")
+    assert not [key for key, value in typed.items() if "," in value and key not in ("preset", "model")]

@@ -29,17 +29,22 @@ TOPOLOGIES = {"2gpu_nosplit": 2, "4gpu_nosplit": 4, "4gpu_split": 2, "8gpu_split
 """Name -> slices; 64 rows each, which are one row of the lowest level."""
 
 EXACT = ("full_sync", "tensor")
+WAITING = ("fold refresh.period=1", "step_reuse refresh.period=1")
+"""Methods of whole pictures that wait in every step."""
 OTHERS = (
     *("naive_patch", "distrifusion", "guide", "otil", "balanced", "tensor_stale", "otil_context"),
     *("balanced codec=residual", "otil_context codec=int8 preset.context.halos=all", "otil preset.gn_sync=fused"),
+    *("fold", "fold preset.every=2 preset.order=0", "step_reuse", "step_reuse preset.order=1"),
+    *("distrifusion preset.order=1", "otil_context preset.order=1", "tensor_stale preset.order=1"),
 )
-COMPILED = {"sd15": "otil preset.gn_sync=fused", "sd21": "full_sync"}
-"""By kind of model; dynamo takes ten seconds a graph."""
+REFUSED = {"asyncdiff": "AsyncDiff's cuts are those of SDXL's UNet, .*use model=sdxl or preset=fold"}
+COMPILED = (("sd15", "otil preset.gn_sync=fused"), ("sd15", "fold"), ("sd21", "full_sync"))
+"""Kinds of models with a method; dynamo takes ten seconds a graph."""
 
 CELLS = {
-    "2gpu_nosplit": (*EXACT, *OTHERS),
-    "4gpu_nosplit": (*EXACT, "otil", "otil_context"),
-    "4gpu_split": (*EXACT, "guide"),
+    "2gpu_nosplit": (*EXACT, *WAITING, *OTHERS),
+    "4gpu_nosplit": (*EXACT, *WAITING, "otil", "otil_context", "fold", "step_reuse"),
+    "4gpu_split": (*EXACT, *WAITING, "guide", "fold", "step_reuse"),
     "8gpu_split": EXACT,
 }
 """What is run on each topology."""
@@ -110,9 +115,9 @@ def one_process(kind: str, height: int) -> OneProcess:
 
 @pytest.mark.parametrize("kind", tiny_sd.KINDS)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_full_sync_and_tensor_are_one_process(made: Made, kind: str, topology: str) -> None:
+def test_what_waits_for_everything_is_one_process(made: Made, kind: str, topology: str) -> None:
     alone = one_process(kind, 64 * TOPOLOGIES[topology])
-    for words in EXACT:
+    for words in (*EXACT, *(words for words in WAITING if words in CELLS[topology])):
         for result in made(kind, topology)[words]:
             assert (result.latents - alone.latents).abs().max() <= 1e-4, words
             assert abs(result.image - alone.image).max() <= 1e-4, words
@@ -132,7 +137,19 @@ def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(
     assert len(results[0].steps) == STEPS
 
 
-@pytest.mark.parametrize(("kind", "words"), COMPILED.items())
+@pytest.mark.parametrize("kind", tiny_sd.KINDS)
+@pytest.mark.parametrize(("preset", "said"), REFUSED.items())
+def test_what_cannot_be_is_refused_with_a_sentence(folder: Path, kind: str, preset: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config_of(folder, kind, "2gpu_nosplit", preset)
+
+
+def test_every_preset_is_made_or_refused() -> None:
+    presets = {path.stem for path in (conf_folder() / "preset").glob("*.yaml")}
+    assert presets == {words.split()[0] for cells in CELLS.values() for words in cells} | {*REFUSED, "reference"}
+
+
+@pytest.mark.parametrize(("kind", "words"), COMPILED)
 def test_compiled_layers_give_what_distrifusers_give(made: Made, folder: Path, kind: str, words: str) -> None:
     config = config_of(folder, kind, "2gpu_nosplit", f"{words} engine=compiled")
     assert config.engine.name is Engine.compiled
