@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Tests side by side, a file on one worker, the long files first: many wait, for ranks and for Slurm, rather than compute.
 WORKERS ?= 3
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=25
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
 
 .PHONY: demo test test-core check clean
 

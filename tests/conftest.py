@@ -102,8 +102,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:  # workers share the tests out by file: what a file sets up is set up once
-        item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(config.rootpath))))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_begins_late)
     if not config.getoption("--core"):
