@@ -12,7 +12,7 @@ from otil_exp.selftest.collectives import judge_collectives
 from otil_exp.selftest.copies import copies, judge_copies
 from otil_exp.selftest.death import judge_death
 from otil_exp.selftest.exchange_time import judge_exchange
-from otil_exp.selftest.machine import judge_links, links_between
+from otil_exp.selftest.machine import judge_links, links_between, numbers
 from otil_exp.selftest.plan import LeftOutError, Plan, State
 
 CPU = Plan("cpu", 2, Path("unused"))
@@ -34,9 +34,17 @@ Legend:
 
 
 def test_the_matrix_of_links_is_read_pair_by_pair() -> None:
-    assert links_between(NVLINK, 3) == {"0-1": "NV18", "0-2": "SYS", "1-2": "PHB"}
-    assert links_between(NVLINK, 2) == {"0-1": "NV18"}
-    assert links_between("", 2) == {}
+    assert links_between(NVLINK, [0, 1, 2]) == {"0-1": "NV18", "0-2": "SYS", "1-2": "PHB"}
+    assert links_between(NVLINK, [0, 1]) == {"0-1": "NV18"}
+    assert links_between("", [0, 1]) == {}
+
+
+@pytest.mark.parametrize(
+    ("visible", "links"),
+    [(None, "NV18"), ("0,1", "NV18"), ("1,2", "PHB"), ("2,0,1", "SYS"), ("GPU-8f3a,GPU-11bc", None)],
+)
+def test_the_links_are_those_of_the_visible_gpus(visible: str | None, links: str | None) -> None:
+    assert links_between(NVLINK, numbers(visible, 2)).get("0-1") == links
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def judge_death(code: int | None, took: float, record: dict[str, Any], rank: int
     figures = {"exit_code": code, "seconds_to_end": round(took, 2), **noted}
     if code is None:
         words = f"rank {rank} was killed, and the job had not ended {END_S:g} s later: ranks would hold their GPUs"
-        return Finding(State.broken, f"{words}. Lower launch.collective_timeout_s, and see the ranks' logs", figures)
+        return Finding(State.broken, f"{words}. A lower launch.collective_timeout_s may end it sooner", figures)
     if code == 0 or noted["status"] != "failed" or noted["failed_rank"] != rank:
         words = f"rank {rank} was killed; the job ended with exit code {code}, status {noted['status']}, failed rank"
         return Finding(State.broken, f"{words} {noted['failed_rank']}: a dead rank is not told from others", figures)

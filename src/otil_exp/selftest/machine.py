@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 import torch
 
@@ -11,7 +12,7 @@ from otil_exp.run.provenance import provenance
 from otil_exp.selftest.plan import Finding, Plan, State
 
 Links = dict[str, str]
-"""Pair of GPUs ("0-1") -> what joins them, in nvidia-smi's words: NV18, PIX, PHB, NODE, SYS."""
+"""Pair of visible GPUs ("0-1") -> what joins them, in nvidia-smi's words: NV18, PIX, PHB, NODE, SYS."""
 
 THROUGH = {
     "PIX": "one PCIe switch",
@@ -33,20 +34,28 @@ def machine(plan: Plan) -> Finding:
     count = plan.world_size
     access = [[a == b or torch.cuda.can_device_access_peer(a, b) for b in range(count)] for a in range(count)]
     facts |= {"peer_access": access, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
-    links = links_between(facts["gpu_links"] or "", count)
+    links = links_between(facts["gpu_links"] or "", numbers(os.environ.get("CUDA_VISIBLE_DEVICES"), count))
     state, words = judge_links(links, access)
     return Finding(state, f"{count} x {facts['gpus'][0]}: {words}", facts | {"links": links})
 
 
-def links_between(topology: str, count: int) -> Links:
-    """Read the matrix of `nvidia-smi topo -m` for the first so many GPUs; empty where there is none."""
+def numbers(visible: str | None, count: int) -> list[int]:
+    """nvidia-smi's numbers of the first so many visible GPUs; none where CUDA_VISIBLE_DEVICES names them otherwise."""
+    if visible is None:
+        return list(range(count))
+    named = visible.split(",")[:count]
+    return [int(one) for one in named] if all(one.strip().isdecimal() for one in named) else []
+
+
+def links_between(topology: str, gpus: Sequence[int]) -> Links:
+    """Read what joins GPUs, by nvidia-smi's numbers, from the matrix of `nvidia-smi topo -m` as far as it has them."""
     rows = [re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in topology.splitlines()]
-    matrix = {row[0]: row[1:] for row in rows if len(row) > count and re.fullmatch(r"GPU\d+", row[0]) and "X" in row}
+    matrix = {int(row[0][3:]): row[1:] for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and "X" in row}
     return {
-        f"{a}-{b}": matrix[f"GPU{a}"][b]
-        for a in range(count)
-        for b in range(a + 1, count)
-        if f"GPU{a}" in matrix and len(matrix[f"GPU{a}"]) > b
+        f"{a}-{b}": matrix[gpus[a]][gpus[b]]
+        for a in range(len(gpus))
+        for b in range(a + 1, len(gpus))
+        if gpus[b] < len(matrix.get(gpus[a], ()))
     }
 
 
