@@ -1,0 +1,86 @@
+"""The measurement of fp8: its case is a calibrated rank, its tables say what was found beside what was wanted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import distributed as dist
+
+from benchmarks.fp8_and_start import __main__ as call
+from benchmarks.fp8_and_start.pictures import Made, psnr, table
+from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, whole
+from benchmarks.one_gpu_speed.measure import steps_of
+from benchmarks.one_gpu_speed.rank import prepared_unet
+from otil_exp.rank_unet.products import MARGIN, Fp8Linear
+from otil_exp.run_folder.folder import RunFolder
+from run_folder.finished import SIDE, finished
+
+
+def test_a_case_in_fp8_is_a_rank_with_scales() -> None:
+    outputs = []
+    for variant in ("", "fp8"):
+        case = Case("no_sync", "eager", 256, 2, False, variant=variant)
+        unet, inputs = prepared_unet(case, torch.device("cpu"))
+        unet.begin(steps_of(case))
+        with torch.no_grad():
+            outputs.append(unet(**inputs).sample)
+        layers = [module for module in unet.modules() if isinstance(module, Fp8Linear)]
+        dist.destroy_process_group()
+    called = [layer for layer in layers if layer.largest > 0]
+    assert called
+    for layer in called:
+        assert layer.scale.item() == pytest.approx(MARGIN * layer.largest.item() / 448)
+    assert 0 < (outputs[1] - outputs[0]).norm() / outputs[0].norm() < 0.1
+
+
+def test_every_case_of_the_call_is_one_of_the_cases_and_says_what_was_wanted() -> None:
+    cases = call.speed_cases()
+    assert len(cases) > 4
+    assert set(cases) <= set(CASES)
+    plain, quantised = (Case("no_sync", "compiled", call.SIZE, gn_sync="true", variant=one) for one in ("", "fp8"))
+    measured: list[tuple[Case, float, dict[str, int]]] = [
+        (whole(UPSTREAM, call.SIZE), 40.0, {}),
+        (plain, 11.0, {}),
+        (quantised, 10.0, {"a.py:3": 1}),
+    ]
+    results: list[dict[str, Any]] = [
+        {"case": case.name, "step_ms": ms, "graphs": 1, "host_waits": waits} for case, ms, waits in measured
+    ]
+    found = {what: (wanted, said) for what, wanted, said in call.speed_findings(results)}
+    waits = "host waits {'a.py:3': 1}"
+    assert found[quantised.name] == (
+        "at most 10.2 ms, 4.0x",
+        f"10.00 ms, 1.10x of without, 4.00x of upstream's one GPU, {waits}",
+    )
+    assert found[plain.name] == ("", "11.00 ms, 3.64x of upstream's one GPU")
+    assert found[replace(plain, gn_sync="false").name] == ("", "not measured")
+
+
+def test_psnr_by_hand() -> None:
+    """One of 4 values off by 51, a fifth of 255: the mean square is 1/100 of 255 squared."""
+    one, other = np.zeros((2, 2)), np.zeros((2, 2))
+    other[0, 0] = 51
+    assert psnr(one, other) == pytest.approx(20.0)
+    assert psnr(one, one) == math.inf
+
+
+def test_pictures_are_compared_with_those_of_the_same_method_without(tmp_path: Path) -> None:
+    """Of one colour each: reference 100, otil 110, with fp8 111 and 1 off: 20 lg(255 / distance)."""
+    grey = {"reference": 100, "otil": 110}
+    for method, level in grey.items():
+        for quantised in (False, True):
+            more = {"products": {"overflow": 7}} if quantised else {}
+            folder = finished(tmp_path / f"{method}{quantised}", reference=method == "reference", prompts=1, **more)
+            folder.write_image(0, Image.new("RGB", (SIDE, SIDE), (level + quantised,) * 3))
+    found = [Made(RunFolder(path)) for path in sorted(tmp_path.iterdir())]
+    rows = table(found)
+    assert rows[2] == "| otil 1gpu | 48.1 (48.1) | 28.13 | 27.30 | 7 |"
+    assert rows[3] == "| reference 1gpu | 48.1 (48.1) | - | 48.13 | 7 |"
+    assert rows[-2:] == ["Order without: otil 1gpu.", "Order with fp8: otil 1gpu."]
