@@ -8,7 +8,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import inf
 
+from otil_exp.config import DeviceConfig
 from otil_exp.launch import RankFailure, launch
+from otil_exp.launch.narrow_link import NarrowLink
 from otil_exp.launch.step import SlurmStep
 from otil_exp.methods.geometry import is_reference
 from otil_exp.run.failure import note_failure, note_interruption
@@ -122,12 +124,17 @@ class Job:
                 self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
             since = None if self.hosted else time.time()
             logs = first.folder.logs
-            launch(_on_rank, world_size, cells, self.hosted, since, log_dir=logs, threads=threads, step=self.step)
+            how = {"threads": threads, "step": self.step, "link": _link(first.effective.device)}
+            launch(_on_rank, world_size, cells, self.hosted, since, log_dir=logs, **how)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
                     note_interruption(cell.folder)
             raise
+
+
+def _link(device: DeviceConfig) -> NarrowLink | None:
+    return NarrowLink(device.link_mbit, device.link_delay_ms) if device.link_mbit else None
 
 
 def _runner(cell: Cell) -> str:

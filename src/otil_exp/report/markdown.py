@@ -49,11 +49,11 @@ def _table(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
         [str(run.number), escape(run.label), run.status, *(_cell(column[i]) for column in by_column)]
         for i, run in enumerate(runs)
     ]
-    return _laid_out(head, rows, left=2)
+    return laid_out(head, rows, left=2)
 
 
-def _laid_out(head: list[str], rows: list[list[str]], left: int) -> list[str]:
-    """left: columns after the first that are words."""
+def laid_out(head: list[str], rows: list[list[str]], left: int) -> list[str]:
+    """A table; left: columns after the first that are words."""
     rule = ["--:", *["---"] * left, *["--:"] * (len(head) - left - 1)]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
 
@@ -87,4 +87,4 @@ def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
     ]
     words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: less than two of them."
     head = ["#", "run", *(f"{column.header} {column.arrow}" for column, _ in found)]
-    return ["", "## Paired differences", "", words, "", *_laid_out(head, rows, left=1)]
+    return ["", "## Paired differences", "", words, "", *laid_out(head, rows, left=1)]

@@ -14,7 +14,7 @@ from otil_exp.phases import phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory
-from otil_exp.run.generation import gather_rows
+from otil_exp.run.generation import gather_rows, messages_of
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
 
@@ -40,6 +40,7 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
             rows += gather_rows(pipeline, prompt.index, generated, repeat)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
+        folder.write_messages(messages_of(generated))
         note_peak_memory(folder, pipeline.ranks.device)
         folder.update_metrics(
             cost_metrics(rows, warm=settings.warmup_images > 0)

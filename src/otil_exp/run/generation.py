@@ -21,10 +21,12 @@ from otil_exp.run.attempts import begin_pictures, end_pictures
 from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.messages import MessageRow
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.terminal import console
 from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
+from otil_exp.traffic import Message
 
 
 class BadPictureError(RuntimeError):
@@ -44,6 +46,7 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
             new = gather_rows(pipeline, prompt.index, generated)
             if pipeline.ranks.is_main:
                 folder.append_steps(new)
+                folder.write_messages(messages_of(generated))
                 _keep_picture(folder, prompt, generated)
                 tracker.steps(new)
                 tracker.picture(prompt)
@@ -85,6 +88,19 @@ def gather_rows(pipeline: RankPipeline, prompt: int, generated: Generated, repea
         for trace in generated.steps
     ]
     return [row for rows in _gathered(pipeline.ranks, own) for row in rows]
+
+
+def messages_of(generated: Generated) -> list[MessageRow]:
+    """What operations a step of every kind had on this rank, for one picture."""
+    steps, messages = Counter[str](), dict[str, Counter[Message]]()
+    for trace in generated.steps:
+        steps[trace.step.kind] += 1
+        messages.setdefault(trace.step.kind, Counter()).update(trace.traffic.messages)
+    return [
+        MessageRow(kind, *message, per_step=count / steps[kind])
+        for kind, counted in messages.items()
+        for message, count in counted.items()
+    ]
 
 
 def share_of(ranks: RankContext) -> Share:
