@@ -2,10 +2,10 @@
 
     python -m benchmarks.three_transports OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes]
 
-Type it again until it says that nothing is left: each call ends within its minutes, and what is done is kept. NCCL's own
-variables choose the transport. OUT/links/<transport>.yaml are its links (`otil_exp.links`), OUT/<transport>/runs the run
-folders of mode=benchmark, OUT/tables.md seconds a picture by method and transport. --device cpu --model shapes tries the
-script where there are no GPUs: its times mean nothing, and nothing is compiled or replayed.
+Type it again until it says that nothing is left: each call ends within its minutes, and what is done is kept. NCCL's
+own variables choose the transport. OUT/links/<transport>.yaml are its links (`otil_exp.links`), OUT/<transport>/runs
+the run folders of mode=benchmark, OUT/tables.md seconds a picture by method and transport. --device cpu --model shapes
+tries the script where there are no GPUs: its times mean nothing, and nothing is compiled or replayed.
 """
 
 from __future__ import annotations

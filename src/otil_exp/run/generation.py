@@ -46,7 +46,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
             new = gather_rows(pipeline, prompt.index, generated)
             if pipeline.ranks.is_main:
                 folder.append_steps(new)
-                folder.write_messages(messages_of(generated))
+                if prompt is missing[0]:
+                    folder.write_messages(messages_of(generated))
                 _keep_picture(folder, prompt, generated)
                 tracker.steps(new)
                 tracker.picture(prompt)
