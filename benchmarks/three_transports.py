@@ -34,7 +34,7 @@ TRANSPORTS = {
 
 CODECS = {"": (), "residual4": ("codec=residual4",)}
 SIDES = (1024, 2048)
-LONGEST_S = {"links": 120, "cuda_graph": 300, "compiled": 480}
+LONGEST_S = {"links": 120, "cuda_graph": 530, "compiled": 480}
 """Seconds that a piece may take: the links of a transport, its cells of one size, or one compiled cell."""
 
 
@@ -75,8 +75,10 @@ def main() -> int:
     if arguments.only:
         die_with_parent(os.getppid())
         return _measure(_piece(arguments.only), out, arguments.device, arguments.model)
+    out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * arguments.minutes
-    left = [one for one in pieces() if not _done(out, one).exists()]
+    left = [one for one in pieces() if not _mark(out, one, "done").exists()]
+    left.sort(key=lambda one: _mark(out, one, "failed").exists())  # in a call before: the others come first
     failed = []
     while left and deadline - time.monotonic() > min(30, left[0].bound_s):
         one = left.pop(0)
@@ -99,9 +101,9 @@ def _run(one: Piece, out: Path, arguments: argparse.Namespace, deadline: float) 
     except subprocess.TimeoutExpired:
         outcome = f"stopped after {bound:.0f} s"
     print(f"{one.name}: {outcome}, {time.monotonic() - begun:.0f} s", flush=True)
-    if outcome == "done":
-        _done(out, one).parent.mkdir(parents=True, exist_ok=True)
-        _done(out, one).touch()
+    mark = _mark(out, one, "done" if outcome == "done" else "failed")
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
     return outcome == "done"
 
 
@@ -165,8 +167,8 @@ def _words(folder: RunFolder) -> str:
     return f"{measured['image_s']:.3f}; {' / '.join(steps)}"
 
 
-def _done(out: Path, one: Piece) -> Path:
-    return out / "done" / one.name
+def _mark(out: Path, one: Piece, outcome: str) -> Path:
+    return out / outcome / one.name
 
 
 def _piece(name: str) -> Piece:

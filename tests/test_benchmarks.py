@@ -21,7 +21,7 @@ import torch
 import benchmark_jobs
 from benchmarks import sd_models, three_transports
 from benchmarks.link_projection import __main__ as link_projection
-from benchmarks.link_projection import figures
+from benchmarks.link_projection.figures import NVLINK
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, cases_on_cpu, cases_on_gpu
 from benchmarks.one_gpu_speed.measure import SYNCHRONOUS_REPEATS, measured
 from benchmarks.one_gpu_speed.outputs import compare_outputs
@@ -180,7 +180,7 @@ def test_a_projection_is_as_near_as_reports_take_it_for() -> None:
     off = [
         abs(projected / measured - 1)
         for (_, origin, _), (measured, projected) in link_projection.errors().items()
-        if origin == figures.NVLINK
+        if origin == NVLINK
     ]
     assert len(off) == 12
     assert statistics.median(off) <= ERROR

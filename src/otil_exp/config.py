@@ -131,8 +131,7 @@ class DeviceConfig:
     """CPU threads a rank; None shares the cores out."""
 
     link_mbit: float = 0.0
-    """Limits what a rank sends and receives to so many megabits a second, to see a slow link on one machine: Linux,
-    root, device=cpu or shared_gpu. Ranks then reach each other and nothing else. 0: not limited."""
+    """Megabits a second that a rank sends and receives at most (docs/links.md): on Linux, as root; 0 for no limit."""
 
     link_delay_ms: float = 0.0
     """Delay of what a rank sends over such a link, milliseconds; takes a kernel with netem."""

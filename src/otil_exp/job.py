@@ -124,8 +124,8 @@ class Job:
                 self.say(f"starting {world_size} rank{'s' * (world_size > 1)}")
             since = None if self.hosted else time.time()
             logs = first.folder.logs
-            how = {"threads": threads, "step": self.step, "link": _link(first.effective.device)}
-            launch(_on_rank, world_size, cells, self.hosted, since, log_dir=logs, **how)
+            call = (_on_rank, world_size, cells, self.hosted, since)
+            launch(*call, log_dir=logs, threads=threads, step=self.step, link=_link(first.effective.device))
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
