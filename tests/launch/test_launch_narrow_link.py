@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch import distributed as dist
 
-from composing import Typed
+from composing import Compose, Typed
+from otil_exp.cells.normal_form import effective
+from otil_exp.cells.prepare import prepare
 from otil_exp.cells.rules import validate
+from otil_exp.job import Job
 from otil_exp.launch import launch
 from otil_exp.launch.narrow_link import NarrowLink, obstacle
 from otil_exp.topology import Topology, join, leave
@@ -76,9 +80,37 @@ def test_a_link_that_cannot_be_is_refused(typed: Typed, overrides: tuple[str, ..
         validate(typed("preset=otil", "topology=2gpu_nosplit", *overrides))
 
 
-def test_a_queue_that_the_kernel_lacks_is_named() -> None:
-    """Not root, or not Linux: that, instead."""
-    assert obstacle(NarrowLink(-5.0)) is not None
+def test_what_this_machine_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program, or a queue of the kernel, here played by a program that fails as tc then does."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "unshare is not on the PATH" in str(obstacle(NarrowLink(MBIT)))
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'Error: Specified qdisc kind is unknown.' >&2\nexit 2\n")
+    (tmp_path / "unshare").chmod(0o755)
+    assert "Specified qdisc kind is unknown" in str(obstacle(NarrowLink(MBIT)))
+
+
+@needs_link
+@pytest.mark.ranks
+def test_pictures_are_those_of_any_link(composed: Compose) -> None:
+    pictures, names = [], []
+    steps = ("model=shapes", "device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "metrics=none")
+    for mbit in (0, 200):
+        cell = prepare(composed("preset=full_sync", "topology=2gpu_nosplit", *steps, f"device.link_mbit={mbit}"))
+        failures: dict[str, str] = {}
+        Job(say=lambda words: None).run([cell], failures)
+        assert not failures
+        pictures.append(cell.folder.image_path(0).read_bytes())
+        names.append(cell.folder.path.name)
+    assert pictures[0] == pictures[1]
+    assert names[0] != names[1]
+
+
+def test_a_rank_alone_has_no_link(typed: Typed) -> None:
+    """The reference of a grid over a slow link is that of any other."""
+    plain, limited = (
+        effective(typed("preset=reference", "topology=1gpu", *more)) for more in ((), ("device.link_mbit=100",))
+    )
+    assert plain == limited
 
 
 def test_two_queues_where_there_is_a_delay() -> None:
