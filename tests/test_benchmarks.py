@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -18,13 +19,16 @@ import pytest
 import torch
 
 import benchmark_jobs
-from benchmarks import sd_models
+from benchmarks import sd_models, three_transports
+from benchmarks.link_projection import __main__ as link_projection
+from benchmarks.link_projection.figures import NVLINK
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, cases_on_cpu, cases_on_gpu
 from benchmarks.one_gpu_speed.measure import SYNCHRONOUS_REPEATS, measured
 from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.several_gpus.parts import PARTS
 from benchmarks.several_gpus.tables import together
 from benchmarks.side_by_side import Job, side_by_side
+from otil_exp.report.projection import ERROR
 from otil_exp.schedule import Step
 
 ROOT = Path(__file__).parents[1]
@@ -165,3 +169,30 @@ def test_the_cases_of_an_engine_are_one_grid(tmp_path: Path) -> None:
     assert typed["model"] == "sd15_random,sd21_random"
     assert (typed["topology"], typed["engine"], typed["mode"]) == ("2gpu_nosplit", "compiled", "benchmark")
     assert not [key for key, value in typed.items() if "," in value and key not in ("preset", "model")]
+
+
+def test_three_transports_leave_no_cell_out_and_fit_a_call() -> None:
+    """Links of each, every method at both sizes replayed, and compiled; none longer than nine minutes."""
+    found = three_transports.pieces()
+    assert len({one.name for one in found}) == len(found)
+    assert max(one.bound_s for one in found) < 9 * 60
+    every = {"reference", *three_transports.METHODS}
+    for transport in three_transports.TRANSPORTS:
+        own = [one for one in found if one.transport == transport]
+        assert [one.what for one in own].count("links") == 1
+        for engine in ("cuda_graph", "compiled"):
+            for side in (1024, 2048):
+                cells = [method for one in own if (one.what, one.side) == (engine, side) for method in one.methods]
+                assert sorted(cells) == sorted(every)
+
+
+def test_a_projection_is_as_near_as_reports_take_it_for() -> None:
+    """From NVLink to the two other transports, all methods that were measured on both: median and largest error."""
+    off = [
+        abs(projected / measured - 1)
+        for (_, origin, _), (measured, projected) in link_projection.errors().items()
+        if origin == NVLINK
+    ]
+    assert len(off) == 12
+    assert statistics.median(off) <= ERROR
+    assert max(off) <= 0.2

@@ -42,6 +42,13 @@ FORBIDDEN = {
         *LATER,
     ),
     "published": ("torch", "hydra", "otil_exp."),
+    "links": (
+        *("hydra", "diffusers", "otil_exp.methods", "otil_exp.upstream", "otil_exp.rank_unet", "otil_exp.exchange"),
+        *LATER,
+    ),
+    "links/link.py": ("torch", "otil_exp."),
+    "links/files.py": ("torch",),
+    "links/projection.py": ("torch",),
     "report": ("torch.distributed", "otil_exp.upstream", "otil_exp.rank_unet", *ABOVE),
     "launch": ("otil_exp.run.", "otil_exp.pipeline", "otil_exp.upstream", "otil_exp.methods", "hydra"),
     "run": ("otil_exp.launch", "otil_exp.app", "otil_exp.cells.prepare", "hydra", "otil_exp.upstream"),
@@ -83,6 +90,7 @@ EXCEPT = {
     "config.py": ("otil_exp.choices",),
     "schema.py": ("otil_exp.config", "otil_exp.methods.rooms"),
     "metrics": ("otil_exp.run_folder",),
+    "links": ("otil_exp.run_folder",),
 }
 """What it may import nevertheless."""
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from otil_exp.traffic import Traffic, TrafficCounter
+from otil_exp.traffic import Message, Traffic, TrafficCounter
 from ranks import run_ranks
 
 
@@ -87,6 +87,46 @@ def test_messages_count_for_who_sends_them() -> None:
     first, second = run_ranks(2, messages_counted)
     assert first == [(2, 800), (1, 400), (2, 400), (1, 400)]
     assert second == [(2, 0), (1, 400), (2, 400), (1, 400)]
+
+
+def operations_counted(rank: int) -> list[dict[Message, int]]:
+    """What is kept of collectives of 1000 fp16, waited for or not, recorded and replayed twice, and of messages."""
+    counter, taken = TrafficCounter(), []
+    own, pair = torch.zeros(1000, dtype=torch.float16), dist.new_group([0, 1])
+    parts = [torch.empty_like(own) for _ in range(2)]
+    with counter.installed():
+        dist.all_gather(parts, own)
+        dist.all_gather(parts, own)
+        dist.all_gather_into_tensor(torch.empty(2000, dtype=torch.float16), own, group=pair, async_op=True).wait()
+        dist.all_reduce(own)
+        taken.append(dict(counter.take().messages))
+        with counter.recording() as graph:
+            dist.all_reduce(own, async_op=True).wait()
+        counter.add(graph)
+        counter.add(graph)
+        taken.append(dict(counter.take().messages))
+        swap = [dist.P2POp(dist.isend, own[:600], 1 - rank), dist.P2POp(dist.irecv, torch.zeros(600).half(), 1 - rank)]
+        for work in dist.batch_isend_irecv(swap):
+            work.wait()
+        one_way = dist.P2POp(dist.isend, own, 1) if rank == 0 else dist.P2POp(dist.irecv, own, 0)
+        for work in dist.batch_isend_irecv([one_way]):
+            work.wait()
+        taken.append(dict(counter.take().messages))
+    return taken
+
+
+@pytest.mark.ranks
+def test_operations_are_kept_by_size_and_by_whether_they_are_waited_for() -> None:
+    """Who sends alone goes on while it travels; who receives waits."""
+    collectives = {
+        Message("all_gather", 2, 2000, True): 2,
+        Message("all_gather", 2, 2000, False): 1,
+        Message("all_reduce", 2, 2000, True): 1,
+    }
+    replayed, swap = {Message("all_reduce", 2, 2000, False): 2}, {Message("point_to_point", 2, 1200, True): 1}
+    first, second = run_ranks(2, operations_counted)
+    assert first == [collectives, replayed, swap | {Message("point_to_point", 2, 2000, False): 1}]
+    assert second == [collectives, replayed, swap | {Message("point_to_point", 2, 2000, True): 1}]
 
 
 def grouped_by_position(rank: int) -> int:

@@ -153,6 +153,12 @@ class DeviceConfig:
     threads: int | None = None
     """CPU threads a rank; None shares the cores out."""
 
+    link_mbit: float = 0.0
+    """Megabits a second that a rank sends and receives at most (docs/links.md): on Linux, as root; 0 for no limit."""
+
+    link_delay_ms: float = 0.0
+    """Delay of what a rank sends over such a link, milliseconds; takes a kernel with netem."""
+
 
 @dataclass
 class EngineConfig:

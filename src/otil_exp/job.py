@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from otil_exp.config import DeviceConfig
 from otil_exp.launch import RankFailure, launch
+from otil_exp.launch.narrow_link import NarrowLink
 from otil_exp.launch.step import SlurmStep
 from otil_exp.methods.geometry import is_reference
 from otil_exp.phases import Pulse, going_on, lasting
@@ -128,9 +130,9 @@ class Job:
         try:
             since = None if self.hosted else time.time()
             logs = first.folder.logs
-            call = (cells, self.hosted, since, self.halt)
+            call, link = (cells, self.hosted, since, self.halt), _link(first.effective.device)
             with nullcontext() if self.hosted else self._starting(first, world_size):
-                launch(_on_rank, world_size, *call, log_dir=logs, threads=threads, step=self.step)
+                launch(_on_rank, world_size, *call, log_dir=logs, threads=threads, step=self.step, link=link)
         except (KeyboardInterrupt, SystemExit):
             if not self.hosted:
                 for cell in cells:
@@ -147,6 +149,10 @@ class Job:
 def _changed(path: Path) -> int:
     """When a file was written, ns; 0 where it is not there."""
     return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _link(device: DeviceConfig) -> NarrowLink | None:
+    return NarrowLink(device.link_mbit, device.link_delay_ms) if device.link_mbit else None
 
 
 def _runner(cell: Cell) -> str:

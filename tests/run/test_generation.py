@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,14 @@ from otil_exp.pipeline import Generated, RankPipeline, StepTrace
 from otil_exp.prompts import Prompt
 from otil_exp.run import generation
 from otil_exp.run.attempts import with_new_attempt
-from otil_exp.run.generation import generate
+from otil_exp.run.generation import generate, messages_of
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.messages import MessageRow
+from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.schedule import Step
 from otil_exp.topology import RankContext, single_rank
 from otil_exp.tracking.tracker import NoTracker
-from otil_exp.traffic import Traffic
+from otil_exp.traffic import Message, Traffic
 
 STEPS = 4
 
@@ -140,3 +143,32 @@ def test_what_fp8_cut_is_in_the_record_and_said(tmp_path: Path, caplog: pytest.L
     assert "28 values of 7 layers" in caplog.text
     made_by(Painter(), RunFolder(tmp_path / "other"), 1)
     assert "products" not in RunFolder(tmp_path / "other").record
+
+
+def test_messages_are_means_over_the_steps_of_a_kind(tmp_path: Path) -> None:
+    """Two steady steps, of which one reduces; a warm-up step gathers three times; a rank alone sends nothing."""
+    gather, reduce = Message("all_gather", 2, 4096, True), Message("all_reduce", 4, 100, False)
+    sent = [("warmup", {gather: 3}), ("steady", {gather: 1, reduce: 1}), ("steady", {gather: 1})]
+    traces = [
+        StepTrace(Step(i, kind, kind == "warmup", i), 1.5, Traffic(messages=Counter(messages)))
+        for i, (kind, messages) in enumerate(sent)
+    ]
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read_messages() is None
+    folder.write_messages(messages_of(Generated(latents=torch.zeros(1), image=None, steps=traces)))
+    assert folder.read_messages() == [
+        MessageRow("warmup", "all_gather", 2, 4096, True, 3.0),
+        MessageRow("steady", "all_gather", 2, 4096, True, 1.0),
+        MessageRow("steady", "all_reduce", 4, 100, False, 0.5),
+    ]
+    attempt(alone := RunFolder(tmp_path / "alone"), 2)
+    assert alone.read_messages() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kind,ms\nwarmup,1\n", "kind,operation,ranks,bytes,waits,per_step\nwarmup,all_gather,2\n"]
+)
+def test_messages_that_are_cut_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "messages.csv").write_text(text)
+    with pytest.raises(BrokenFolderError, match="messages.csv is not whole"):
+        RunFolder(tmp_path).read_messages()

@@ -57,7 +57,8 @@ def _effective_model(model: ModelConfig) -> ModelConfig:
 
 def _effective_device(device: DeviceConfig, world_size: int) -> DeviceConfig:
     alone = device.kind is DeviceKind.shared_gpu and world_size == 1
-    return replace(device, kind=DeviceKind.cuda if alone else device.kind)
+    talks = device if world_size > 1 else replace(device, link_mbit=0.0, link_delay_ms=0.0)
+    return replace(talks, kind=DeviceKind.cuda if alone else device.kind)
 
 
 def _effective_engine(config: ExperimentConfig, device: DeviceConfig) -> EngineConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -10,6 +11,7 @@ from shutil import which
 from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, Scheduler, TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange import QUANTIZERS
+from otil_exp.launch.narrow_link import NarrowLink, obstacle
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.metrics.checks import check_metrics
@@ -52,6 +54,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_codec(config)
     method_of(config).check(config.preset, config)
     _check_device(config, topology)
+    _check_link(config, topology)
     check_metrics(config.metrics)
     _check_benchmark(config)
     _check_launch(config)
@@ -192,6 +195,40 @@ def _check_device(config: ExperimentConfig, topology: Topology) -> None:
             ),
         ]
     )
+
+
+def _check_link(config: ExperimentConfig, topology: Topology) -> None:
+    device = config.device
+    mbit, delay = device.link_mbit, device.link_delay_ms
+    _refuse(
+        [
+            (
+                not (0 <= mbit < math.inf),
+                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, or 0 for no limit",
+            ),
+            (
+                not (0 <= delay < math.inf),
+                f"device.link_delay_ms={delay}: use milliseconds, such as device.link_delay_ms=1, or 0",
+            ),
+            (
+                delay > 0 and mbit == 0,
+                f"device.link_delay_ms={delay} delays a link that device.link_mbit limits: use device.link_mbit=1000, "
+                "or device.link_delay_ms=0",
+            ),
+            (
+                mbit > 0 and device.kind is DeviceKind.cuda,
+                f"device.link_mbit={mbit} with device=cuda: NCCL's ranks of one machine use no network; use "
+                "device=cpu, device=shared_gpu or device.link_mbit=0",
+            ),
+            (
+                mbit > 0 and config.tracker.name is TrackerKind.wandb,
+                f"device.link_mbit={mbit} with tracker=wandb: such ranks reach each other and nothing else; use "
+                "tracker=wandb_offline",
+            ),
+        ]
+    )
+    if mbit and topology.world_size > 1 and (why := obstacle(NarrowLink(mbit, delay))):
+        raise ValueError(f"device.link_mbit={mbit} is not possible here: {why}; use device.link_mbit=0")
 
 
 def _check_tracker(config: ExperimentConfig) -> None:

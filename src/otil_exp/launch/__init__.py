@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from otil_exp.launch.environment import place_of
 from otil_exp.launch.failure import RankFailure
+from otil_exp.launch.narrow_link import NarrowLink
 
 if TYPE_CHECKING:  # imports torch
     from otil_exp.launch.step import SlurmStep
@@ -30,6 +31,7 @@ def launch(
     log_dir: Path | None = None,
     threads: int | None = None,
     step: SlurmStep | None = None,
+    link: NarrowLink | None = None,
 ) -> T | None:
     """Call `function(*args)` once on every rank; return what rank 0 returned (None on the other ranks).
 
@@ -45,20 +47,26 @@ def launch(
         write their stdout and stderr there too. None leaves the terminal to all.
     threads: CPU threads a rank; None shares the cores out, unless OMP_NUM_THREADS is set.
     step: the ranks become tasks of a step of the Slurm allocation that this process is in.
+    link: over which the ranks talk, for ranks that are started here; None: as the machine has it.
 
     Raises RankFailure when a rank started here fails; ValueError when others started a different number of ranks;
     RuntimeError when this process has hosted a run before; KeyboardInterrupt and SystemExit(128 + signal) when this
     process is told to stop, after the ranks have ended.
     """
+    place = place_of(os.environ)
+    if link is not None and (step is not None or place is not None):
+        raise ValueError(
+            f"device.link_mbit={link.mbit:g} limits ranks that otil-exp starts itself, and "
+            f"{place.starter if place else 'Slurm'} starts these: use device.link_mbit=0"
+        )
     if step is not None:
         from otil_exp.launch.step import start_step  # imports torch
 
         return start_step(function, world_size, *args, log_dir=log_dir, threads=threads, step=step)
-    place = place_of(os.environ)
     if place is None:
         from otil_exp.launch.local import start_ranks  # imports torch
 
-        return start_ranks(function, world_size, *args, log_dir=log_dir, threads=threads)
+        return start_ranks(function, world_size, *args, log_dir=log_dir, threads=threads, link=link)
     from otil_exp.launch.hosted import run_here  # imports torch
 
     return run_here(place, function, world_size, *args, log_dir=log_dir, threads=threads)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from otil_exp.launch.failure import RankFailure
+from otil_exp.launch.narrow_link import Hub
 from otil_exp.launch.rank import DUTY, RESULT, Duty
 
 # Imports from where the parent imports, as multiprocessing's spawn does, but without running the parent's main script.
@@ -27,6 +28,7 @@ def hand_over(
     parent: int | None,
     log_dir: Path | None,
     threads: int | None,
+    hub: Hub | None = None,
 ) -> list[str]:
     """Write down what the ranks are to call; returns the command of a rank.
 
@@ -39,6 +41,7 @@ def hand_over(
         log_dir=log_dir,
         log_level=logging.getLogger().level,
         threads=threads,
+        hub=hub,
     )
     (folder / DUTY).write_bytes(pickle.dumps(duty))
     return [sys.executable, "-c", _START_RANK, str(folder), *sys.path]

@@ -19,6 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from otil_exp.launch.failure import root_cause
 from otil_exp.launch.handover import hand_over, result_of
+from otil_exp.launch.narrow_link import NarrowLink, hub_of
 from otil_exp.launch.threads import threads_per_rank
 
 T = TypeVar("T")
@@ -30,7 +31,12 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 def start_ranks(
-    function: Callable[..., T], world_size: int, *args: object, log_dir: Path | None, threads: int | None
+    function: Callable[..., T],
+    world_size: int,
+    *args: object,
+    log_dir: Path | None,
+    threads: int | None,
+    link: NarrowLink | None = None,
 ) -> T:
     """Call `function(*args)` on `world_size` fresh processes of this machine; return what rank 0 returned.
 
@@ -40,7 +46,12 @@ def start_ranks(
 
     Raises RankFailure, KeyboardInterrupt or SystemExit as `otil_exp.launch.launch` says.
     """
-    with tempfile.TemporaryDirectory(prefix="otil-exp-launch-") as name, _quiet_elastic(), _signal_handlers_kept():
+    with (
+        tempfile.TemporaryDirectory(prefix="otil-exp-launch-") as name,
+        hub_of(link) as hub,
+        _quiet_elastic(),
+        _signal_handlers_kept(),
+    ):
         folder = Path(name)
         command = hand_over(
             folder,
@@ -49,6 +60,7 @@ def start_ranks(
             parent=os.getpid(),
             log_dir=log_dir,
             threads=threads_per_rank(threads, world_size),
+            hub=hub,
         )
         config = LaunchConfig(
             min_nodes=1,

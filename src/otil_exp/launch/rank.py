@@ -15,6 +15,7 @@ from pathlib import Path
 from otil_exp.launch.collective import explained_timeouts
 from otil_exp.launch.environment import place_of_task
 from otil_exp.launch.lifetime import die_with_parent, leave_now, leave_when_told
+from otil_exp.launch.narrow_link import Hub
 from otil_exp.launch.threads import threads_per_rank
 from otil_exp.rank_log import RankLog, log_to, open_log
 
@@ -41,6 +42,9 @@ class Duty:
     threads: int | None
     """CPU threads a rank; None leaves it to the scheduler's word."""
 
+    hub: Hub | None = None
+    """Where the ranks meet over a limited link; None: as the machine has it."""
+
 
 DUTY, RESULT = "duty.pickle", "result.pickle"
 """Files of the folder between the ranks and who starts them."""
@@ -58,6 +62,8 @@ def main(folder: Path) -> None:
     if duty.parent is not None:
         die_with_parent(duty.parent)
     leave_when_told()
+    if duty.hub is not None:
+        duty.hub.enter(rank)
     sys.argv = duty.argv
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
     # Threads that spin while they wait take the core from the one they wait for, where other processes run too.

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from otil_exp.published.tables import shipped
+from otil_exp.links import read_links, shipped
+from otil_exp.published.tables import shipped as shipped_tables
 from otil_exp.report.collect import Run, collect, find_folders
 from otil_exp.report.csv_table import csv_table
 from otil_exp.report.latex import latex_table
 from otil_exp.report.markdown import result_page
 from otil_exp.report.page import render
+from otil_exp.report.projection_tables import Section, as_markdown, as_text, section
 from otil_exp.report.published import beside_published
 from otil_exp.report.table import summary
 from otil_exp.run_folder.folder import RunFolder
@@ -25,7 +27,9 @@ EXAMPLES = """examples:
   otil-report outputs/demo --markdown            a result page
   otil-report outputs/demo --latex -o table.tex  a table for a paper
   otil-report outputs/demo --csv -o all.csv      every figure, unrounded
-  otil-report outputs/published_* --published    what papers report beside the runs that match, in page or --markdown"""
+  otil-report outputs/published_* --published    what papers report beside the runs that match, in page or --markdown
+  otil-report outputs/demo --measured-on two_h200_nvlink --links pcie4_peers network_100g
+                                                 what the runs would take on other links, projected"""
 
 FORMS: dict[str, Callable[[Sequence[Run]], str]] = {"markdown": result_page, "latex": latex_table, "csv": csv_table}
 """What is printed instead of a page, by option."""
@@ -39,22 +43,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown, --latex or --csv")
     if parsed.published and (parsed.table or parsed.form in ("latex", "csv")):
         parser.error("--published goes into the page or --markdown: leave --table, --latex and --csv out")
+    if parsed.links and parsed.form in ("latex", "csv"):
+        parser.error(f"--{parsed.form} holds what was measured alone: take --markdown, --table or the page for --links")
     try:
         folders = find_folders(parsed.folders)
-    except FileNotFoundError as error:
+        projected = _projected(folders, parsed.links, parsed.measured_on)
+    except (FileNotFoundError, ValueError) as error:
         console(stderr=True).print(str(error))
         return 1
     if parsed.table:
-        console().print(summary(folders), soft_wrap=False)
+        console().print(summary(folders), *([as_text(projected)] if projected else []), soft_wrap=False)
         return 0
     runs = collect(folders)
-    published = beside_published(runs, shipped()[1]) if parsed.published else None
+    published = beside_published(runs, shipped_tables()[1]) if parsed.published else None
     if parsed.form:
         text = result_page(runs, published) if parsed.form == "markdown" else FORMS[parsed.form](runs)
-        _write(text, parsed.output)
+        _write(f"{text}\n{as_markdown(projected)}" if projected else text, parsed.output)
     else:
         page = parsed.output or _beside(folders[0], parsed.folders[0])
-        _write(render(runs, page.parent, parsed.thumbnail, parsed.prompts, published), page)
+        made = render(runs, page.parent, parsed.thumbnail, parsed.prompts, published=published, projection=projected)
+        _write(made, page)
         print(f"{page}: {len(folders)} runs, {page.stat().st_size / 1e6:.1f} MB")
     return 0
 
@@ -87,7 +95,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="show the pictures of the first N prompts (as many as 45 MB hold)",
     )
+    parser.add_argument(
+        "--links",
+        nargs="+",
+        default=[],
+        metavar="FILE_OR_NAME",
+        help="project the runs to these links, marked so: files of otil-selftest --links, or names (docs/links.md)",
+    )
+    parser.add_argument("--measured-on", metavar="FILE_OR_NAME", help="the links on which the runs were made")
     return parser
+
+
+def _projected(folders: Sequence[RunFolder], links: Sequence[str], measured_on: str | None) -> Section | None:
+    """What --links asks for. Raises ValueError, with what to type."""
+    if not links:
+        return None
+    if measured_on is None:
+        raise ValueError(
+            "--links: say on which links these runs were made, with --measured-on FILE_OR_NAME: a file that "
+            f"otil-selftest wrote there, or {', '.join(shipped())}"
+        )
+    return section(collect(folders), [read_links(one) for one in links], read_links(measured_on))
 
 
 def _positive(text: str) -> int:

@@ -56,11 +56,11 @@ def _table(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
         [str(run.number), escape(run.label), run.status, *(_cell(column[i]) for column in by_column)]
         for i, run in enumerate(runs)
     ]
-    return _laid_out(head, rows, left=2)
+    return laid_out(head, rows, left=2)
 
 
-def _laid_out(head: list[str], rows: list[list[str]], left: int) -> list[str]:
-    """left: columns after the first that are words."""
+def laid_out(head: list[str], rows: list[list[str]], left: int) -> list[str]:
+    """A table; left: columns after the first that are words."""
     rule = ["--:", *["---"] * left, *["--:"] * (len(head) - left - 1)]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
 
@@ -94,7 +94,7 @@ def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
     ]
     words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: less than two of them."
     head = ["#", "run", *(f"{column.header} {column.arrow}" for column, _ in found)]
-    return ["", "## Paired differences", "", words, "", *_laid_out(head, rows, left=1)]
+    return ["", "## Paired differences", "", words, "", *laid_out(head, rows, left=1)]
 
 
 def _published(published: Published) -> list[str]:
@@ -107,10 +107,10 @@ def _published(published: Published) -> list[str]:
             [escape(one.header), escape("; ".join(one.notes)), one.published, one.measured, one.difference]
             for one in match.figures
         ]
-        laid_out = _laid_out(head, rows, left=1)
-        laid_out[1] = laid_out[1].replace("--:", "---", 1)
+        figures = laid_out(head, rows, left=1)
+        figures[1] = figures[1].replace("--:", "---", 1)
         title = f"**{match.run.number} {escape(match.run.label)}**: {escape(match.line.title)}"
-        lines += ["", title, "", *laid_out, ""]
+        lines += ["", title, "", *figures, ""]
         lines += [f"Second-hand: {escape(paper.second_hand)}.  "] if paper.second_hand else []
         lines += [f"Does not match: {escape('; '.join(match.apart))}.  "] if match.apart else []
         lines += [f"{escape(note)}.  " for note in (table.note, row.note) if note]

@@ -20,6 +20,7 @@ from otil_exp.report.header import GLOSSARY, command, shared_facts, versions
 from otil_exp.report.paired import Difference, against_best
 from otil_exp.report.pictures import GAIN, prompt_rows
 from otil_exp.report.plots import step_costs, swatch, tradeoff
+from otil_exp.report.projection_tables import TITLE, Section
 from otil_exp.report.published import Published
 from otil_exp.report.walltime import wall_times
 from otil_exp.report.warn import numbers, warnings
@@ -42,12 +43,19 @@ class Plot:
 
 
 def render(
-    runs: Sequence[Run], page_folder: Path, side: int, limit: int | None = None, published: Published | None = None
+    runs: Sequence[Run],
+    page_folder: Path,
+    side: int,
+    limit: int | None = None,
+    *,
+    published: Published | None = None,
+    projection: Section | None = None,
 ) -> str:
     """The page of these runs, to be written into page_folder; prompts, errors and labels are escaped.
 
     side: longest side of the small pictures, in pixels. limit: most prompts shown; None: what makes no huge page.
     published: what papers report, for a section of its own.
+    projection: of the runs to other links, where it was asked for.
     """
     shown = columns(runs)
     by_column = [figures(runs, column) for column in shown]
@@ -64,6 +72,8 @@ def render(
         table=list(zip(runs, zip(*by_column, strict=True), strict=True)) if shown else [(run, ()) for run in runs],
         paired=_paired(runs, shown),
         published=published,
+        projection=projection,
+        projection_title=TITLE,
         plots=_plots(runs),
         steps=Plot(STEP_TITLE, svg) if (svg := step_costs(runs)) else None,
         walltime=wall_times(runs),

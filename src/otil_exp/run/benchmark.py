@@ -15,7 +15,7 @@ from otil_exp.phases import Pulse, phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory, stage_metrics
-from otil_exp.run.generation import gather_rows, note_products
+from otil_exp.run.generation import gather_rows, messages_of, note_products
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.terminal import console
@@ -47,6 +47,7 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
     note_products(pipeline, folder)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
+        folder.write_messages(messages_of(generated))
         note_peak_memory(folder, pipeline.ranks.device)
         folder.update_metrics(
             cost_metrics(rows, warm=settings.warmup_images > 0)

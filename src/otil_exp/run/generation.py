@@ -22,10 +22,12 @@ from otil_exp.run.attempts import begin_pictures, end_pictures
 from otil_exp.run.cost import note_peak_memory
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.messages import MessageRow
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.terminal import console
 from otil_exp.topology import RankContext, meet
 from otil_exp.tracking import Tracker
+from otil_exp.traffic import Message
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
             new = gather_rows(pipeline, prompt.index, generated)
             if pipeline.ranks.is_main:
                 folder.append_steps(new)
+                if prompt is missing[0]:
+                    folder.write_messages(messages_of(generated))
                 _keep_picture(folder, prompt, generated)
                 tracker.steps(new)
                 tracker.picture(prompt)
@@ -118,6 +122,19 @@ def note_products(pipeline: RankPipeline, folder: RunFolder) -> None:
             "and were cut; most in %s",
             *(total.total(), len(total), own["margin"], next(iter(worst))),
         )
+
+
+def messages_of(generated: Generated) -> list[MessageRow]:
+    """What operations a step of every kind had on this rank, for one picture."""
+    steps, messages = Counter[str](), dict[str, Counter[Message]]()
+    for trace in generated.steps:
+        steps[trace.step.kind] += 1
+        messages.setdefault(trace.step.kind, Counter()).update(trace.traffic.messages)
+    return [
+        MessageRow(kind, *message, per_step=count / steps[kind])
+        for kind, counted in messages.items()
+        for message, count in counted.items()
+    ]
 
 
 def share_of(ranks: RankContext) -> Share:

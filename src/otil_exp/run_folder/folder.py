@@ -12,6 +12,7 @@ import yaml
 from PIL import Image
 
 from otil_exp.run_folder.lock import locked
+from otil_exp.run_folder.messages import MessageRow, read_messages, write_messages
 from otil_exp.run_folder.record import Record, read_config, read_metrics, read_record
 from otil_exp.run_folder.steps import StepRow, append_steps, read_steps, write_steps
 from otil_exp.run_folder.whole import (
@@ -140,6 +141,14 @@ class RunFolder:
     def append_steps(self, rows: Sequence[StepRow]) -> None:
         """Add the rows of a picture to steps.csv."""
         append_steps(self.path / "steps.csv", rows)
+
+    def read_messages(self) -> Sequence[MessageRow] | None:
+        """The rows of messages.csv; None where there is none, as in runs of earlier versions."""
+        return read_messages(self.path / "messages.csv")
+
+    def write_messages(self, rows: Sequence[MessageRow]) -> None:
+        """Write messages.csv: those of one picture are those of all."""
+        write_messages(self.path / "messages.csv", rows)
 
     def _check_seal(self, name: str, record: Record) -> bool:
         """Whether the record has the checksum of a file; raises BrokenFolderError where the file has another one."""
