@@ -179,7 +179,7 @@ def test_a_half_fetched_model_is_refused(lost: str, folder: Path, tmp_path: Path
             (tmp_path / file.name).symlink_to(file)
     with pytest.raises((FileNotFoundError, ValueError), match="fetch all its files|neither a folder with"):
         load_text_image(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=f"neither a folder with .* no .*{lost}"):
+    with pytest.raises(FileNotFoundError, match=rf"neither a folder with .*\(no .*{lost}"):
         check_text_image(str(tmp_path))
 
 
