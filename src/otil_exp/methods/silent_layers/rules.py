@@ -57,7 +57,8 @@ class SilentLayers(PatchMethod[SilentLayersConfig]):
         )
 
     def uses(self, preset: SilentLayersConfig, config: ExperimentConfig) -> frozenset[str]:
-        used = frozenset({"groupnorm", "warmup_steps", "refresh"} | (set() if preset.noise_gather else {"k"}))
+        used = frozenset({"groupnorm", "warmup_steps", "refresh"})
+        used = used if preset.noise_gather else used | {"k"}
         return used | {"codec"} if preset.noise_gather or codes_layers(config) else used
 
     def obstacle(self, preset: SilentLayersConfig, config: ExperimentConfig) -> str | None:
