@@ -26,8 +26,9 @@ from otil_exp.schema import register_schema
 from otil_exp.traffic import Message, TrafficCounter
 
 DEVICE = torch.device("meta")
-SHORT = ("num_inference_steps=16", "warmup_steps=4", "height=1024", "width=1024")
-"""Steps of every kind; the refresh period of otil and balanced is 10."""
+SHORT = ("num_inference_steps=12", "warmup_steps=1", "height=1024", "width=1024")
+RENEWED = ("otil", "balanced")
+"""Presets with refresh steps: every fifth one, so that a short picture has steps of every kind."""
 
 
 def main() -> None:
@@ -35,7 +36,8 @@ def main() -> None:
     for method in methods:
         for kind, (steps, messages) in counted(method, int(world_size)).items():
             for message, count in messages.items():
-                print(1024, world_size, method, kind, *message[:3], int(message.waits), count / steps, sep=",")
+                row = (1024, world_size, method, kind, *message[:3], int(message.waits), f"{count / steps:.6g}")
+                print(*row, sep=",", flush=True)
 
 
 def counted(method: str, world_size: int) -> dict[str, tuple[int, Counter[Message]]]:
@@ -74,9 +76,10 @@ def _composed(method: str, world_size: int) -> ExperimentConfig:
     register_schema()
     preset, *settings = method.split()
     where = ("model=sdxl_random", "model.dtype=float32", "device=cpu", "metrics=none", "prompts.limit=1")
+    renewal = ("refresh=every5",) if preset in RENEWED else ()
     topology = f"topology={world_size}gpu_nosplit"
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        composed = compose("config", [f"preset={preset}", topology, *settings, *SHORT, *where, "name=counted"])
+        composed = compose("config", [f"preset={preset}", topology, *settings, *SHORT, *where, *renewal])
     return prepare(composed).effective
 
 

@@ -38,7 +38,6 @@ TRANSPORTS: dict[str, dict[str, Measured]] = {
         "distrifusion": Measured(1.875, (49.6, 35.4, None)),
         "full_sync": Measured(2.466, (None, 48.8, None)),
         "otil_context k=quarter": Measured(1.782, (49.4, 33.4, None)),
-        "otil_context k=all codec=residual4": Measured(2.411, (49.8, 47.2, None)),
     },
     TCP: {
         "guide": Measured(1.981, (148.0, 27.1, None)),
@@ -47,7 +46,6 @@ TRANSPORTS: dict[str, dict[str, Measured]] = {
         "distrifusion": Measured(5.802, (164.0, 110.0, None)),
         "full_sync": Measured(8.678, (None, 173.0, None)),
         "otil_context k=quarter": Measured(3.795, (192.0, 61.5, None)),
-        "otil_context k=all codec=residual4": Measured(4.184, (154.0, 74.4, None)),
     },
 }
 """Two H200 of one host, 2026-11-30, commit 10c9251: sdxl_random fp16, 1024 x 1024, 50 DDIM steps, guidance 5,
@@ -77,7 +75,6 @@ PUBLISHED = (
     Published("distrifusion", 4, 1.74, 2.26, TABLE_1),
     Published("distrifusion", 8, 1.48, 1.77, TABLE_2),
     Published("full_sync", 8, 1.48, 2.21, TABLE_2),
-    Published("tensor", 8, 1.48, 3.61, TABLE_2),
 )
 """DistriFusion (CVPR 2024, arXiv 2402.19481 v4): SDXL fp16, 1024 x 1024, 50 DDIM steps, guidance 5, A100 80 GB SXM,
 PyTorch 2.2, CUDA graphs, latent out, no batch split."""
