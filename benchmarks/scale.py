@@ -135,7 +135,7 @@ def score(grid: Path, pictures: int) -> None:
     """Score, be interrupted, and score again."""
     from otil_exp.run.scores import Share, score_run
 
-    folder = RunFolder(grid / "2distrifusion")
+    folder = RunFolder(grid / "4distrifusion")
     record = folder.record
     folder.update_record(prompts=record["prompts"][: 2 * pictures])
     seen = 0
