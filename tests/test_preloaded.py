@@ -74,6 +74,13 @@ def test_without_the_variable_nothing_is_loaded(tmp_path: Path) -> None:
     assert done.stdout.endswith(" False\n")
 
 
+def test_what_has_limits_of_its_own_keeps_them(tmp_path: Path) -> None:
+    limited = ["sh", "-c", 'ulimit -f 12345; exec "$@"', "sh", *command(TELLS)]
+    own = os.environ | {"PLANTED": "value"}
+    done = subprocess.run(limited, cwd=tmp_path, env=own, input="", capture_output=True, text=True, timeout=120)
+    assert done.stdout.endswith(" False\n")
+
+
 def test_other_programs_are_left_alone() -> None:
     """multiprocessing hands open files to its own, which a process elsewhere would not have."""
     tracker = ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"]

@@ -20,7 +20,7 @@ import types
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stand_in import HANDED_ON, RANK, VARIABLE, library_variables
+from stand_in import HANDED_ON, RANK, VARIABLE, surroundings
 
 LIBRARIES = (
     *("torch", "torch.distributed", "torch.distributed.run", "torch.distributed.launcher.api", "torch._dynamo"),
@@ -75,7 +75,7 @@ class Server:
     def _fork(self) -> None:
         connection, _ = self.listener.accept()
         request, streams = asked(connection)
-        child = os.fork() if serves(request) else None
+        child = os.fork() if request["surroundings"] == surroundings() else None
         if child == 0:
             self.selector.close()
             for own in (self.listener, self.waker, self.woken, connection, *self.running.values()):
@@ -116,11 +116,6 @@ def asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     while len(data) < int(head):
         data += connection.recv(int(head) - len(data))
     return json.loads(data), streams
-
-
-def serves(request: dict[str, Any]) -> bool:
-    """Whether a process of its own would have loaded what is loaded here."""
-    return request["prefix"] == sys.prefix and request["libraries"] == library_variables()
 
 
 def become(request: dict[str, Any], streams: list[int]) -> NoReturn:

@@ -27,7 +27,7 @@ STARTED, START_S = "started", 60.0
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 LIBRARIES = ("HF_HOME", "HF_HUB_", "DIFFUSERS_", "TRANSFORMERS_", "TORCH_LOGS", "MPL", "PYTHONHASHSEED", "LD_", "MKL_")
-"""Beginnings of variables that libraries look at while they are loaded: those of the server have to be the same."""
+"""Beginnings of variables that libraries look at while they are loaded."""
 
 
 def what_is_run(arguments: list[str]) -> tuple[str, str, list[str]] | None:
@@ -40,12 +40,18 @@ def what_is_run(arguments: list[str]) -> tuple[str, str, list[str]] | None:
     return (rest[0][1], word, rest[2:]) if ours else None
 
 
-def library_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(LIBRARIES)}
+def surroundings() -> dict[str, str]:
+    """What a process forked elsewhere cannot be given: libraries loaded otherwise, namespaces, a cgroup, limits."""
+    found = {name: value for name, value in os.environ.items() if name.startswith(LIBRARIES)}
+    found |= {name: os.readlink(f"/proc/self/ns/{name}") for name in ("net", "mnt", "pid", "user", "ipc", "uts")}
+    with open("/proc/self/cgroup") as cgroup, open("/proc/self/limits") as limits:
+        found["cgroup"] = cgroup.read()
+        found["limits"] = "".join(line for line in limits if line.startswith(("Max file size", "Max address space")))
+    return found | {"prefix": sys.prefix}
 
 
 def stand_in(place: str, run: tuple[str, str, list[str]]) -> None:
-    """Ask for a process and end as it does; returns where there is no server that loaded what we would."""
+    """Ask for a process and end as it does; returns where there is no server in the same surroundings."""
     import ctypes
     import errno
     import json
@@ -64,9 +70,8 @@ def stand_in(place: str, run: tuple[str, str, list[str]]) -> None:
         "run": run,
         "orig_argv": sys.orig_argv,
         "path": ([] if sys.flags.safe_path else [""] if run[0] == "c" else [os.getcwd()]) + sys.path,
-        "prefix": sys.prefix,
         "executable": sys.executable,
-        "libraries": library_variables(),
+        "surroundings": surroundings(),
         "environment": dict(os.environ),
         "folder": os.getcwd(),
         "parent": os.getppid(),
