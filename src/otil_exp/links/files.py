@@ -76,7 +76,7 @@ def _links(content: Any) -> Links:
     )
 
 
-def _known(content: Any, of: type) -> Mapping[str, Any]:
+def _known(content: Any, of: Any) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise TypeError(f"{of.__name__} is {str(content)[:40]!r} and no set of named values")
     if unknown := set(content) - set(_names(of)):
@@ -84,5 +84,5 @@ def _known(content: Any, of: type) -> Mapping[str, Any]:
     return content
 
 
-def _names(of: type) -> list[str]:
+def _names(of: Any) -> list[str]:
     return [one.name for one in fields(of)]
