@@ -79,6 +79,7 @@ class Hub:
             TORCHELASTIC_USE_AGENT_STORE="False",  # elastic's own store is on the other side
             GLOO_SOCKET_IFNAME=CARD,
         )
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it would warn that addresses have no names there
 
 
 @contextmanager
