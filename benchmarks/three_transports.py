@@ -18,10 +18,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.several_gpus.cells import figures, run_cells, timed
+from benchmarks.several_gpus.cells import cell, run_cells
 from benchmarks.several_gpus.plan import METHODS, Plan
 from otil_exp.launch import launch
 from otil_exp.launch.lifetime import die_with_parent
+from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 
 HOST_MEMORY = {"NCCL_P2P_DISABLE": "1"}
@@ -32,7 +33,11 @@ TRANSPORTS = {
 }
 """NCCL's variables; tcp is the loopback."""
 
-CODECS = {"": (), "residual4": ("codec=residual4",)}
+CODECS = {
+    "": (),
+    "residual4": ("codec=residual4",),
+    "residual4 all": ("codec=residual4", "codec.scope=all"),
+}
 SIDES = (1024, 2048)
 LONGEST_S = {"links": 120, "cuda_graph": 530, "compiled": 480}
 """Seconds that a piece may take: the links of a transport, its cells of one size, or one compiled cell."""
@@ -118,12 +123,20 @@ def _measure(one: Piece, out: Path, device: str, model: str) -> int:
     for method in one.methods:
         topology = "1gpu" if method == "reference" else "2gpu_nosplit"
         for codec in CODECS.values() if method != "reference" else [()]:
-            made = timed(plan, one.side, method, topology, engine, "benchmark.repeats=1", *codec)
+            made = _timed(plan, one.side, method, topology, engine, *codec)
             cells[made.folder.path] = made  # a method that has no use for a codec is one cell
     for size in (1, 2):
         if alike := [made for made in cells.values() if made.effective.topology.world_size == size]:
             run_cells(alike)
     return 0 if all(made.folder.finished for made in cells.values()) else 1
+
+
+def _timed(plan: Plan, side: int, method: str, topology: str, *overrides: str) -> Cell:
+    """A cell of mode=benchmark, one picture after one that warms up."""
+    pixels, steps = plan.sizes(side)
+    shape = (f"height={pixels}", f"width={pixels}", f"num_inference_steps={steps}", "mode=benchmark")
+    often = ("benchmark.warmup_images=1", "benchmark.repeats=1", "benchmark.drop_extremes=0")
+    return cell(plan, method, topology, *shape, *often, *overrides)
 
 
 def _links(transport: str, out: Path, device: str) -> None:
@@ -156,15 +169,14 @@ def tables(out: Path) -> str:
 def _cell(folder: RunFolder) -> tuple[str, ...]:
     record = folder.record
     codec = record["effective"]["codec"]
-    written = f"{codec['quantizer']}{' residual' if codec['residual'] else ''}"
-    return f"{folder.config['height']:5}", record["engine"], record["method"], written
+    words = [codec["quantizer"], "residual" if codec["residual"] else "", "all" if codec["scope"] == "all" else ""]
+    return f"{folder.config['height']:5}", record["engine"], record["method"], " ".join(filter(None, words))
 
 
 def _words(folder: RunFolder) -> str:
-    measured = figures(folder)
-    kinds = measured["kinds"]
-    steps = (f"{kinds[kind]['ms']:.1f}" if kind in kinds else "-" for kind in ("warmup", "steady", "refresh"))
-    return f"{measured['image_s']:.3f}; {' / '.join(steps)}"
+    metrics, keys = folder.metrics, [f"latency/{kind}_ms" for kind in ("warmup", "steady", "refresh")]
+    steps = [f"{metrics[key]['value']:.1f}" if key in metrics else "-" for key in keys]
+    return f"{metrics['latency/image_s']['value']:.3f}; {' / '.join(steps)}"
 
 
 def _mark(out: Path, one: Piece, outcome: str) -> Path:

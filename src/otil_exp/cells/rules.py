@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -36,6 +35,12 @@ MOST_RANKS = MOST_THREADS = 1024
 
 LONGEST_S = 1e7
 """Of a bound on time, seconds (four months): far below what torch's own counters hold."""
+
+FASTEST_MBIT = 1e6
+"""Of a limited link, Mb/s: more than ranks of one machine send through sockets."""
+
+LONGEST_DELAY_MS = 1e4
+"""Of a limited link: a slip of the finger beyond it, as every message would wait so long."""
 
 NO_PROJECT = "/\\#?%:"
 """What W&B takes in no name of a project, nor more than 128 characters."""
@@ -203,12 +208,14 @@ def _check_link(config: ExperimentConfig, topology: Topology) -> None:
     _refuse(
         [
             (
-                not (0 <= mbit < math.inf),
-                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, or 0 for no limit",
+                not 0 <= mbit <= FASTEST_MBIT,
+                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, at most "
+                f"{FASTEST_MBIT:.0f}, or 0 for no limit",
             ),
             (
-                not (0 <= delay < math.inf),
-                f"device.link_delay_ms={delay}: use milliseconds, such as device.link_delay_ms=1, or 0",
+                not 0 <= delay <= LONGEST_DELAY_MS,
+                f"device.link_delay_ms={delay}: use milliseconds, such as device.link_delay_ms=1, at most "
+                f"{LONGEST_DELAY_MS:.0f}, or 0",
             ),
             (
                 delay > 0 and mbit == 0,
