@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,8 +17,10 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.shapes import PIPELINE_FOLDER
 from preloaded.stand_in import process_behind
 
 SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
@@ -157,8 +160,14 @@ def test_nor_is_a_folder_of_slurms_files_that_cannot_be_made_a_traceback(tmp_pat
 
 @pytest.mark.ranks
 def test_a_black_picture_fails_the_run_and_is_named(tmp_path: Path) -> None:
-    """Guidance far out of range: the latents are not finite."""
-    done = otil_exp("preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", *SMALL, "guidance_scale=1e38")
+    """A model with a weight that is no number, as half-finished training leaves them."""
+    model = shutil.copytree(PIPELINE_FOLDER, tmp_path / "model")
+    weights = model / "unet" / "diffusion_pytorch_model.safetensors"
+    tensors = load_file(weights)
+    tensors["conv_out.bias"][0] = float("nan")
+    save_file(tensors, weights, metadata={"format": "pt"})
+    words = ("preset=reference", "prompts.limit=1", f"output_dir={tmp_path}", f"model.source={model}")
+    done = otil_exp(*words, *SMALL)
     assert done.returncode == 1
     assert "not finite" in done.stderr
     [folder] = folders(tmp_path).values()

@@ -32,12 +32,14 @@ EXACT = ("full_sync", "tensor")
 WAITING = ("fold refresh.period=1", "step_reuse refresh.period=1")
 """Methods of whole pictures that wait in every step."""
 OTHERS = (
-    *("naive_patch", "distrifusion", "guide", "otil", "balanced", "tensor_stale", "otil_context"),
+    *("naive_patch", "naive_alternate", "distrifusion", "guide", "otil", "balanced", "tensor_stale", "otil_context"),
     *("balanced codec=residual", "otil_context codec=int8 preset.context.halos=all", "otil preset.gn_sync=fused"),
     *("fold", "fold preset.every=2 preset.order=0", "step_reuse", "step_reuse preset.order=1"),
     *("distrifusion preset.order=1", "otil_context preset.order=1", "tensor_stale preset.order=1"),
 )
-REFUSED = {"asyncdiff": "AsyncDiff's cuts are those of SDXL's UNet, .*use model=sdxl or preset=fold"}
+REFUSED = dict.fromkeys(
+    ("asyncdiff", "asyncdiff_stride2"), "AsyncDiff's cuts are those of SDXL's UNet, .*use model=sdxl or preset=fold"
+)
 COMPILED = (("sd15", "otil preset.gn_sync=fused"), ("sd15", "fold"), ("sd21", "full_sync"))
 """Kinds of models with a method; dynamo takes ten seconds a graph."""
 
@@ -54,11 +56,21 @@ NEAR = [(topology, words) for topology, cells in CELLS.items() for words in cell
 Made = Callable[[str, str], dict[str, list[Result]]]
 
 
+def width_of(words: str) -> int:
+    """64, or of slices that lie side by side in every other step, two of them."""
+    return 128 if words == "naive_alternate" else 64
+
+
 def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentConfig:
     """The effective config of `preset=words` on a tiny model that lies in the folder."""
     register_schema()
     where = (f"output_dir={folder}", "device=cpu", f"topology={topology}", "k=quarter", *tiny_sd.words(kind, folder))
-    size = (f"height={64 * TOPOLOGIES[topology]}", "width=64", f"num_inference_steps={STEPS}", "warmup_steps=0")
+    size = (
+        f"height={64 * TOPOLOGIES[topology]}",
+        f"width={width_of(words)}",
+        f"num_inference_steps={STEPS}",
+        "warmup_steps=0",
+    )
     overrides = [*where, *size, "refresh.period=0", "engine.sliced_decode=true", *f"preset={words}".split()]
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return prepare(compose("config", overrides)).effective
@@ -103,10 +115,10 @@ class OneProcess:
 
 
 @cache
-def one_process(kind: str, height: int) -> OneProcess:
+def one_process(kind: str, height: int, width: int = 64) -> OneProcess:
     pipeline = tiny_sd.tiny_pipeline(kind)
     pipeline.set_progress_bar_config(disable=True)
-    settings = {"height": height, "width": 64, "num_inference_steps": STEPS, "guidance_scale": 7.5}
+    settings = {"height": height, "width": width, "num_inference_steps": STEPS, "guidance_scale": 7.5}
     latents = pipeline(PROMPT, generator=torch.Generator().manual_seed(0), output_type="latent", **settings).images
     with torch.no_grad():
         picture = pipeline.vae.decode(latents / pipeline.vae.config.scaling_factor).sample[0]
@@ -128,7 +140,7 @@ def test_what_waits_for_everything_is_one_process(made: Made, kind: str, topolog
 def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(
     made: Made, kind: str, topology: str, words: str
 ) -> None:
-    alone = one_process(kind, 64 * TOPOLOGIES[topology])
+    alone = one_process(kind, 64 * TOPOLOGIES[topology], width_of(words))
     results = made(kind, topology)[words]
     first = results[0].latents
     assert all(torch.equal(result.latents, first) for result in results[1:])

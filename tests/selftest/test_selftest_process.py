@@ -93,7 +93,7 @@ def test_a_part_whose_process_dies_is_broken_and_shows_its_last_words(
 
 def here(rank: int) -> RankContext:
     topology = Topology(world_size=2, split_batch=False)
-    return RankContext(topology=topology, rank=rank, local_rank=rank, device=torch.device("cpu"))
+    return RankContext(topology=topology, rank=rank, device=torch.device("cpu"))
 
 
 def times_of(rank: int) -> dict[str, float]:
@@ -104,6 +104,7 @@ def test_the_exchange_is_timed_where_there_are_no_graphs() -> None:
     assert [set(times) for times in run_ranks(2, times_of)] == [{"called"}] * 2
 
 
+@pytest.mark.usefixtures("fresh_processes")  # it looks for the process of a rank
 def test_a_killed_rank_ends_a_run_and_is_named(tmp_path: Path) -> None:
     found = death(Plan("cpu", 2, tmp_path))
     assert found.state is State.fine, found.sentence

@@ -30,6 +30,12 @@ class AsyncDiff(Method[AsyncDiffConfig]):
             raise ValueError(f"preset.stride={preset.stride}: use 1, or 2 with one more rank a half of the batch")
         if config.topology.world_size == 1:
             return
+        names = [unit.name for unit in units_of(config)]
+        if "up0.attn0" not in names:
+            raise ValueError(
+                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, "
+                f"which attends on its lowest level; use model=sdxl or preset=fold"
+            )
         topology = self.topology(preset, config)
         check_ranks(preset.name, topology)
         ranks = [one + preset.stride - 1 for one in COMPONENTS]
@@ -39,12 +45,6 @@ class AsyncDiff(Method[AsyncDiffConfig]):
             raise ValueError(
                 f"preset.stride={preset.stride} with topology={topology.name}: {COMPONENTS[0]} to {COMPONENTS[-1]} "
                 f"components take {ranks[0]} to {ranks[-1]} ranks a half of the batch; use {use}"
-            )
-        names = [unit.name for unit in units_of(config)]
-        if "up0.attn0" not in names:
-            raise ValueError(
-                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, "
-                f"which attends on its lowest level; use model=sdxl or preset=fold"
             )
 
     def uses(self, preset: AsyncDiffConfig, config: ExperimentConfig) -> frozenset[str]:
