@@ -12,11 +12,11 @@ from otil_exp.rank_unet.sliced import graph
 from places import place
 from ranks import run_ranks
 
-SHORT = ("num_inference_steps=4", "warmup_steps=1", "height=64", "width=64", "topology=2gpu_nosplit")
+SHORT = ("num_inference_steps=3", "warmup_steps=1", "height=64", "width=64", "topology=2gpu_nosplit")
 CELLS = (
     ("preset=otil", "k.budget=1"),
     ("preset=otil", "k.budget=1", "engine=compiled"),
-    ("preset=fold", "engine=compiled"),
+    ("preset=fold",),
 )
 
 
@@ -36,12 +36,13 @@ def pictures(rank: int, configs: list[tuple[ExperimentConfig, ExperimentConfig]]
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(900)
 def test_all_ranks_calibrate_alike_in_every_engine(typed: Typed) -> None:
     configs = [
         tuple(effective(typed(*SHORT, *cell, f"engine.products={one}")) for one in ("model_dtype", "fp8"))
         for cell in CELLS
     ]
-    first, second = run_ranks(2, pictures, configs, timeout=280)
+    first, second = run_ranks(2, pictures, configs, timeout=600)
     for cell, own, other in zip(CELLS, first, second, strict=True):
         shared = own[0].keys() & other[0].keys()
         assert shared or cell[0] == "preset=fold", cell  # which cuts the UNet by depth
