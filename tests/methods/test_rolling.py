@@ -52,7 +52,7 @@ def renewed(ranks):
 
 @pytest.fixture(scope="module")
 def made():
-    return run_ranks(RANKS, work, timeout=200)
+    return run_ranks(RANKS, work, timeout=400)
 
 
 @pytest.mark.parametrize(("gn_sync", "mode"), [(False, SyncMode.separate_gn), (True, SyncMode.sync_gn)])

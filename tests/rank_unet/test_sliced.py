@@ -126,7 +126,7 @@ def compiled_work(rank):
 
 @pytest.fixture(scope="module")
 def made():
-    return run_ranks(RANKS, work, timeout=280)
+    return run_ranks(RANKS, work, timeout=500)
 
 
 @pytest.mark.ranks
@@ -162,7 +162,7 @@ def test_compiled_ranks_make_the_same_picture_send_the_same_bytes_in_fewer_colle
     """Over steps, prompts and pictures; the second picture has another latent and another text.
     A synchronous step has a collective a layer, but one for a GroupNorm and the convolution after it.
     """
-    for pictures_of, traffic_of, new_graphs in run_ranks(2, compiled_work, timeout=280):
+    for pictures_of, traffic_of, new_graphs in run_ranks(2, compiled_work, timeout=500):
         assert worst(pictures_of["compiled"], pictures_of["eager"]) <= 1e-5
         ours, theirs = traffic_of["compiled"], traffic_of["eager"]
         assert [step.bytes_sent for step in ours] == [step.bytes_sent for step in theirs]

@@ -87,7 +87,7 @@ def test_weights_are_kept_where_that_costs_a_run_nothing(typed: Typed) -> None:
     small = ("topology=2gpu_nosplit", "num_inference_steps=3", "warmup_steps=0", "height=128", "width=64")
     configs = [effective(typed(*small, f"preset={method}")) for method in METHODS]
     costly = {name for name, config in zip(METHODS, configs, strict=True) if not _weights_stay(config)}
-    for held in run_ranks(2, measure, free_port(), configs, timeout=240):
+    for held in run_ranks(2, measure, free_port(), configs, timeout=500):
         assert min(alone for alone, _ in held) > 1e6
         assert {name for name, (alone, kept) in zip(METHODS, held, strict=True) if kept - alone > 100_000} == costly
 
