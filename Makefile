@@ -14,7 +14,7 @@ test: .venv/installed  ## all tests
 	$(PYTEST)
 
 test-core: .venv/installed  ## the part that starts no process: minutes
-	$(PYTEST) --core
+	$(PYTEST) --core --numprocesses 2
 
 check: .venv/installed  ## what a commit must pass besides the tests
 	$(BIN)/ruff check .

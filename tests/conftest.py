@@ -78,6 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where processes ask for libraries that are loaded already: one place for all workers of pytest-xdist."""
+    if config.getoption("--core"):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers share the cores, and start nothing that inherits it
     if not config.getoption("--core") and VARIABLE not in os.environ:
         folder = tempfile.mkdtemp(prefix="otil-exp-preloaded-")
         config.add_cleanup(lambda: shutil.rmtree(folder))
