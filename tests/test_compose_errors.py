@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 
 from otil_exp import app
 from otil_exp.conf_tree import conf_folder
@@ -17,6 +18,7 @@ from otil_exp.schema import register_schema
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *typed: str) -> str:
     """What the app, in this process, exits with; nothing else is shown."""
     monkeypatch.setattr(sys, "argv", ["otil-exp", *typed])
+    GlobalHydra.instance().clear()  # a call that was refused before leaves Hydra as it was
     with pytest.raises(SystemExit) as stopped:
         app.main()
     captured = capsys.readouterr()

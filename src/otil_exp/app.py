@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
@@ -16,6 +15,7 @@ from otil_exp.compose_errors import composed as all_is_composed
 from otil_exp.compose_errors import one_sentence
 from otil_exp.conf_tree import conf_folder
 from otil_exp.schema import register_schema
+from otil_exp.terminal import for_a_reader
 
 RANK_0_SPEAKS_S = 10.0
 """Seconds that rank 0 gets to say what all ranks found wrong: srun and torchrun end it when another one leaves."""
@@ -83,12 +83,8 @@ def main() -> None:
     """Entry point of `otil-exp`."""
     register_schema()
     try:
-        with one_sentence():
+        with for_a_reader(), one_sentence():
             hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(run_cell)()
-        sys.stdout.flush()
-    except BrokenPipeError:  # of `otil-exp --help | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's own flush complains
-        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on with what is missing")
 

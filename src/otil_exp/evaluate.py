@@ -34,6 +34,7 @@ from otil_exp.run_folder.snapshot import Snapshot
 from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.schema import register_schema
 from otil_exp.terminal import console as as_typed
+from otil_exp.terminal import for_a_reader
 from otil_exp.tracking import rescored
 
 EXAMPLES = """examples:
@@ -42,6 +43,7 @@ EXAMPLES = """examples:
   otil-exp-evaluate outputs/sweep metrics=paper metrics.ground_truth=coco/val2017"""
 
 
+@for_a_reader()
 def main(argv: list[str] | None = None) -> int:
     """Entry point of `otil-exp-evaluate`; returns the exit code."""
     parser = argparse.ArgumentParser(

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from otil_exp.terminal import for_a_reader
+
 SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
 
 EXAMPLES = """examples:
@@ -16,6 +18,7 @@ EXAMPLES = """examples:
   HF_HOME=/scratch/$USER/hf otil-exp-fetch           on a cluster: where every node can read"""
 
 
+@for_a_reader()
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-exp-fetch`; returns the exit code."""
     parser = argparse.ArgumentParser(

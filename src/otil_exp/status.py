@@ -20,6 +20,7 @@ from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.slurm.ledger import Entry, Ledger
 from otil_exp.slurm.queue import QueueError, Standing, cancel
 from otil_exp.terminal import console as as_typed
+from otil_exp.terminal import for_a_reader
 
 EXAMPLES = """examples:
   {command} demo                    the grid in outputs/demo
@@ -61,6 +62,7 @@ class Queue:
     """Why Slurm could not be asked."""
 
 
+@for_a_reader()
 def status_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-exp-status`; returns the exit code."""
     console = as_typed()
@@ -81,6 +83,7 @@ def status_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+@for_a_reader()
 def cancel_main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-exp-cancel`; returns the exit code."""
     console = as_typed()

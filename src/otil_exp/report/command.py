@@ -18,7 +18,7 @@ from otil_exp.report.projection_tables import Section, as_markdown, as_text, sec
 from otil_exp.report.published import beside_published
 from otil_exp.report.table import summary
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.terminal import console
+from otil_exp.terminal import console, for_a_reader
 
 EXAMPLES = """examples:
   otil-report outputs/demo                       writes outputs/demo/report.html, which needs no other file
@@ -35,6 +35,7 @@ FORMS: dict[str, Callable[[Sequence[Run]], str]] = {"markdown": result_page, "la
 """What is printed instead of a page, by option."""
 
 
+@for_a_reader()
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `otil-report`; returns the exit code."""
     parser = _parser()

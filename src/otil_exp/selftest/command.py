@@ -20,7 +20,7 @@ from otil_exp.selftest.parts import PARTS, WITHOUT_DEVICE
 from otil_exp.selftest.plan import LINKS_FILE, Finding, Plan
 from otil_exp.selftest.process import run_part
 from otil_exp.selftest.said import say, verdict
-from otil_exp.terminal import console
+from otil_exp.terminal import console, for_a_reader
 
 EXAMPLES = """examples:
   otil-selftest                                seconds, on the CPU: does the exchange keep its promises?
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
 exit code: 0 the machine is fit, 1 it is not, 2 what was typed is impossible"""
 
 
+@for_a_reader()
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the parts one after the other, say what each found and what to do; return the exit code (1: unfit)."""
     parser = _parser()
