@@ -93,13 +93,21 @@ def _line(out: Console) -> Progress:
 @contextmanager
 def _repeated(words: str, say: Callable[[str], object]) -> Iterator[None]:
     """Say every REPORT_S seconds that something goes on, and since when."""
-    over, since = threading.Event(), time.monotonic()
+    since = time.monotonic()
 
-    def repeat() -> None:
+    def repeat(over: threading.Event) -> None:
         while not over.wait(REPORT_S):
             say(going_on(words, time.monotonic() - since))
 
-    thread = threading.Thread(target=repeat, daemon=True)
+    with _beside(repeat):
+        yield
+
+
+@contextmanager
+def _beside(watch: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a thread beside the block; it gets the event that says that the block is over."""
+    over = threading.Event()
+    thread = threading.Thread(target=watch, args=(over,), daemon=True)
     thread.start()
     try:
         yield
@@ -122,11 +130,11 @@ def lasting(
     say: takes the words where out is no terminal. until: whether another process has begun to say on the same terminal
     what it is at.
     """
-    over, since = threading.Event(), time.monotonic()
+    since = time.monotonic()
     if not out.is_terminal:
         say(words)
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         said = since
         with _line(out) if out.is_terminal else nullcontext() as line:
             if line is not None:
@@ -136,13 +144,8 @@ def lasting(
                     said = time.monotonic()
                     say(going_on(words, said - since))
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with _beside(watch):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class Pulse:
