@@ -13,8 +13,9 @@ demo: .venv/installed  ## four methods over the shipped prompts, 4 ranks on the 
 test: .venv/installed  ## all tests
 	$(PYTEST)
 
+test-core: WORKERS := 2
 test-core: .venv/installed  ## the part that starts no process: minutes
-	$(PYTEST) --core --numprocesses 2
+	$(PYTEST) --core
 
 check: .venv/installed  ## what a commit must pass besides the tests
 	$(BIN)/ruff check .
