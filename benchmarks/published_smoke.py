@@ -178,7 +178,7 @@ def run(folder: Path, small: bool, seconds: float) -> int:
     grid = folder / "outputs" / NAME
     typed = [*words(folder), *FEW_STEPS, *(SMALL if small else ()), "hydra.launcher.pack=2"]
     well = [findings.call("otil_exp.app", *typed, keep_s=SCORES_S + PAGE_S)]
-    cells = [RunFolder(path) for path in sorted(grid.iterdir()) if (path / "record.json").exists()]
+    cells = [RunFolder(path.parent) for path in sorted(grid.glob("*/record.json"))]
     cells.sort(key=lambda cell: (cell.record["topology"]["world_size"], cell.record["method"]))
     done = [cell for cell in cells if cell.finished]
     findings.add(*map(_cell, cells), f"{len(done)} of 7 cells finished")
