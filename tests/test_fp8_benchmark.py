@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,14 @@ from PIL import Image
 from torch import distributed as dist
 
 from benchmarks.fp8_and_start import __main__ as call
+from benchmarks.fp8_and_start.findings import Finding, speed_findings
 from benchmarks.fp8_and_start.pictures import Made, psnr, table
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, whole
 from benchmarks.one_gpu_speed.measure import steps_of
 from benchmarks.one_gpu_speed.rank import prepared_unet
 from otil_exp.rank_unet.products import MARGIN, Fp8Linear
 from otil_exp.run_folder.folder import RunFolder
+from otil_exp.run_folder.whole import write_text
 from run_folder.finished import SIDE, finished
 
 
@@ -40,27 +44,47 @@ def test_a_case_in_fp8_is_a_rank_with_scales() -> None:
     assert 0 < (outputs[1] - outputs[0]).norm() / outputs[0].norm() < 0.1
 
 
-def test_every_case_of_the_call_is_one_of_the_cases_and_says_what_was_wanted() -> None:
+def test_what_is_measured_is_among_the_cases_and_said_beside_what_was_wanted(tmp_path: Path) -> None:
     cases = call.speed_cases()
     assert len(cases) > 4
-    assert set(cases) <= set(CASES)
+    assert set(cases) | set(call.large_cases()) <= set(CASES)
     plain, quantised = (Case("no_sync", "compiled", call.SIZE, gn_sync="true", variant=one) for one in ("", "fp8"))
     measured: list[tuple[Case, float, dict[str, int]]] = [
         (whole(UPSTREAM, call.SIZE), 40.0, {}),
-        (plain, 11.0, {}),
+        (Case("no_sync", UPSTREAM, call.SIZE), 16.0, {}),
+        (whole("compiled", call.SIZE), 32.0, {}),
+        (plain, 12.0, {}),
         (quantised, 10.0, {"a.py:3": 1}),
     ]
     results: list[dict[str, Any]] = [
         {"case": case.name, "step_ms": ms, "graphs": 1, "host_waits": waits} for case, ms, waits in measured
     ]
-    found = {what: (wanted, said) for what, wanted, said in call.speed_findings(results)}
-    waits = "host waits {'a.py:3': 1}"
-    assert found[quantised.name] == (
-        "at most 10.2 ms, 4.0x",
-        f"10.00 ms, 1.10x of without, 4.00x of upstream's one GPU, {waits}",
-    )
-    assert found[plain.name] == ("", "11.00 ms, 3.64x of upstream's one GPU")
-    assert found[replace(plain, gn_sync="false").name] == ("", "not measured")
+    write_text(tmp_path / "results.json", json.dumps(results))
+    failing = replace(plain, gn_sync="false", variant="fp8")
+    write_text(tmp_path / f"{failing.name}.log", "Traceback ...\nRuntimeError: no such luck\n")
+    found = {what: (wanted, said) for what, wanted, said in speed_findings(cases, tmp_path)}
+    aim = "at most 10.2 ms, 4.0x of upstream's one GPU"
+    ratios = "1.20x of without, 4.00x of upstream's one GPU, 1.60x of upstream's rank"
+    assert found[quantised.name] == (aim, f"10.00 ms, {ratios}, graphs 1, host waits {{'a.py:3': 1}}")
+    assert found[plain.name][1] == "12.00 ms, 3.33x of upstream's one GPU, 1.33x of upstream's rank, graphs 1"
+    assert found[whole("compiled", call.SIZE).name][1] == "32.00 ms, 1.25x of upstream's one GPU, graphs 1"
+    assert found[failing.name] == (aim, "not measured: RuntimeError: no such luck")
+    assert found[replace(plain, gn_sync="false").name] == ("", "not measured: not ready in time, or not begun")
+
+
+def test_a_part_that_fails_costs_only_itself_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(folder: Path, left: float) -> list[Finding]:
+        raise RuntimeError("no such luck")
+
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "one.log").write_text("why\n")
+    monkeypatch.setattr(call, "PARTS", {"speed": fails, "start": lambda folder, left: [("start", "", "3 s")]})
+    monkeypatch.setattr(sys, "argv", ["fp8_and_start", str(tmp_path), "speed", "start"])
+    assert call.main() == 0
+    table = (tmp_path / "found.md").read_text()
+    assert "| speed |  | failed: RuntimeError: no such luck |" in table
+    assert "| start |  | 3 s |" in table
+    assert (tmp_path / "failures.txt").read_text() == "--- speed/one\nwhy"
 
 
 def test_psnr_by_hand() -> None:

@@ -1,9 +1,10 @@
 """From the start of a process to the first step of a compiled rank of otil, one of 4, split: cold, warm, and moved.
 
-    python -m benchmarks.fp8_and_start.start FOLDER
+    python -m benchmarks.fp8_and_start.start FOLDER [SECONDS]
 
 cold: nothing is compiled. warm: a second process of the same machine. moved: a machine that has the archive alone.
-Each is a process; prints seconds and graphs as JSON, and writes them to FOLDER/start.json.
+Each is a process; what it has reached, at which second, and how long PyTorch's own phases took are printed as JSON, and
+in FOLDER/start.json; its words are in FOLDER/START.log. All end within SECONDS (default 570).
 """
 
 from __future__ import annotations
@@ -14,69 +15,131 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-BOUND_S = float(os.environ.get("COMPILE_TIMEOUT_S", 400))
-"""Of one process."""
+from otil_exp.run_folder.whole import write_text
 
 STARTS = {"cold": "here", "warm": "here", "moved": "elsewhere"}
 """Start -> which folder is the machine's cache of compiled code."""
 
+PHASES = 14
+"""PyTorch's phases that are told, the longest first."""
+
 
 def main() -> int:
     folder = Path(sys.argv[1]).absolute()
+    deadline = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 570)
     figures: dict[str, Any] = {}
     for name in ("here", "elsewhere", "archives"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for start, cache in STARTS.items():
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / cache), "OTIL_EXP_COMPILED": str(folder / "archives")}
-        figures[start] = _started(os.environ | variables)
+        figures[start] = _started(start, folder, os.environ | variables, deadline - time.monotonic())
         print(start, json.dumps(figures[start]), flush=True)
-        (folder / "start.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    return 0 if all("seconds" in one for one in figures.values()) else 1
+        write_text(folder / "start.json", json.dumps(figures, indent=1))
+    return 0 if all("first_step" in one.get("seconds", {}) for one in figures.values()) else 1
 
 
-def _started(environment: dict[str, str]) -> dict[str, Any]:
-    """What one process says, or how it failed."""
-    command = [sys.executable, "-m", "benchmarks.fp8_and_start.start", "--rank", repr(time.time())]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"not ready after {BOUND_S:g} s"}
-    if done.returncode:
-        return {"failed": done.stderr[-2000:]}
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+def _started(start: str, folder: Path, environment: dict[str, str], bound: float) -> dict[str, Any]:
+    """What one process says, also of how far it came before it failed or was ended."""
+    said = folder / f"{start}.json"
+    said.unlink(missing_ok=True)
+    if bound < 15:
+        return {"failed": "no time was left"}
+    failed = {}
+    with (folder / f"{start}.log").open("w") as log:
+        command = [sys.executable, "-m", "benchmarks.fp8_and_start.start", "--rank", repr(time.time()), str(said)]
+        try:
+            code = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=bound).returncode
+            if code:
+                failed = {"failed": f"exit status {code}"}
+        except subprocess.TimeoutExpired:
+            failed = {"failed": f"ended after {bound:.0f} s"}
+    figures = json.loads(said.read_text(encoding="utf-8")) if said.exists() else {}
+    if failed:
+        said.unlink(missing_ok=True)  # so that its log counts as one of a failure
+    return failed | figures
 
 
-def _rank(began: float) -> None:
+class _Marks:
+    """At which second after the start of the process something was reached; written at once."""
+
+    def __init__(self, began: float, path: Path) -> None:
+        self._began, self._path = began, path
+        self._seconds: dict[str, float] = {}
+
+    def reached(self, what: str) -> None:
+        self._seconds[what] = round(time.time() - self._began, 1)
+        write_text(self._path, json.dumps({"seconds": self._seconds, **_counted()}))
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        began = time.time()
+        yield
+        self._seconds[f"{what} took"] = round(time.time() - began, 1)
+        self.reached(what)
+
+
+def _counted() -> dict[str, Any]:
+    """Graphs made and found so far, and seconds of PyTorch's phases, which lie within each other."""
+    from torch._dynamo import utils
+
+    stats, inductor, autograd = (utils.counters[name] for name in ("stats", "inductor", "aot_autograd"))
+    found = {
+        "graphs": stats["unique_graphs"],
+        **{name: inductor[f"fxgraph_cache_{name}"] for name in ("hit", "miss", "bypass")},
+        **{name: autograd[name] for name in ("autograd_cache_hit", "autograd_cache_miss", "autograd_cache_bypass")},
+    }
+    totals = {name: sum(times) for name, times in utils.compilation_time_metrics.items()}
+    longest = sorted(totals, key=lambda name: -totals[name])[:PHASES]
+    return {**found, "phases": {name: round(totals[name], 1) for name in longest if totals[name] >= 0.1}}
+
+
+def _rank(began: float, said: Path) -> None:
     """The process of a rank; its peers are not there."""
     import torch
-    from torch._dynamo.utils import counters
 
+    from benchmarks.one_gpu_speed import rank
     from benchmarks.one_gpu_speed.cases import ON_CPU, Case
     from benchmarks.one_gpu_speed.measure import steps_of
-    from benchmarks.one_gpu_speed.rank import prepared_unet
 
-    imported = time.time()
+    marks = _Marks(began, said)
+    marks.reached("imports")
     case = Case("no_sync", "compiled", 256 if ON_CPU else 1024, gn_sync="true", both=True)
     device = torch.device("cpu" if ON_CPU else "cuda")
-    unet, inputs = prepared_unet(case, device, archived=True)
-    ready = time.time()
+    torch.zeros(1, device=device)
+    marks.reached("device")
+    weights, compile_form = rank.random_unet, rank.graph.Graph._compile
+
+    def timed_weights(*arguments: Any) -> Any:
+        with marks.timed("weights"):
+            return weights(*arguments)
+
+    def timed_form(self: Any, inputs: Any) -> None:
+        form = "silent form" if any(_is_silent(module) for module in self._unet.modules()) else "synchronous form"
+        with marks.timed(form):
+            compile_form(self, inputs)
+
+    rank.random_unet, rank.graph.Graph._compile = timed_weights, timed_form  # type: ignore[method-assign]
+    unet, inputs = rank.prepared_unet(case, device, archived=True)
+    marks.reached("ready")
     with torch.no_grad():
         unet.begin(steps_of(case))
         unet(**inputs)
     if not ON_CPU:
         torch.cuda.synchronize()
-    seconds = {"imports": imported - began, "ready": ready - began, "first_step": time.time() - began}
-    graphs = {name: counters["inductor"][f"fxgraph_cache_{name}"] for name in ("hit", "miss", "bypass")}
-    dynamo = {"graphs": counters["stats"]["unique_graphs"]}
-    print(json.dumps({"seconds": {name: round(one, 1) for name, one in seconds.items()}, **graphs, **dynamo}))
+    marks.reached("first_step")
+
+
+def _is_silent(module: Any) -> bool:
+    return getattr(module, "synchronous", True) is False
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--rank":
-        _rank(float(sys.argv[2]))
+        _rank(float(sys.argv[2]), Path(sys.argv[3]))
     else:
         sys.exit(main())

@@ -4,10 +4,10 @@
     python -m benchmarks.one_gpu_speed --list
 
 Other ranks are played by torch's fake process group (what it gathers is the rank's own), so that a step is this rank's
-compute alone: what NCCL takes is not in it. Every case is a process of its own. Those that compile do so side by side,
-and then each is timed alone; the others come after them. Prints a Markdown table; FOLDER/results.json is written after
-each case, beside the logs, and keeps the cases measured there before. COMPILE_TIMEOUT_S in the environment bounds how
-long cases get ready.
+compute alone: what NCCL takes is not in it. Every case is a process of its own. They get ready side by side, those that
+compile first where they are many, and then each is timed alone, in the order of the names. Prints a Markdown table;
+FOLDER/results.json is written after each case, beside the logs, and keeps the cases measured there before.
+COMPILE_TIMEOUT_S in the environment bounds how long cases get ready.
 Without a GPU the model is shapes at 256 x 256, upstream's layers are called, and cases compile one after the other.
 """
 
@@ -35,6 +35,9 @@ READY_S = float(os.environ.get("COMPILE_TIMEOUT_S", 900))
 TIMED_S = 180.0
 """Bound on timing a case."""
 
+AT_ONCE = 12
+"""Cases that get ready side by side, whatever their engine: each has a core, and a UNet in the GPU's memory."""
+
 
 def main() -> int:
     options = _options()
@@ -43,22 +46,24 @@ def main() -> int:
         return 0
     if unknown := set(options.names) - {case.name for case in CASES}:
         sys.exit(f"no case is called {', '.join(sorted(unknown))}; --list names them")
-    cases = [case for case in CASES if not options.names or case.name in options.names]
+    by_name = {case.name: case for case in CASES}
+    cases = [by_name[name] for name in options.names or by_name]
     results = _others(cases, options.folder)
     measured_before = len(results)
     for batch in batches(cases):
         for result in timed_together(batch, options.folder):
             results.append(result)
             print(json.dumps(result), flush=True)
+            compare_outputs(results, options.folder)
             _keep(results, options.folder)
-    compare_outputs(results, options.folder)
-    _keep(results, options.folder)
     print(*table(results), sep="\n")
     return 1 if len(results) < measured_before + len(cases) else 0
 
 
 def batches(cases: Sequence[Case]) -> list[list[Case]]:
-    """Which cases get ready side by side: on a GPU all that compile, which on a CPU has no cores to spare."""
+    """Which cases get ready side by side: on a GPU all, or all that compile; a CPU has no cores to spare."""
+    if not ON_CPU and len(cases) <= AT_ONCE:
+        return [list(cases)]
     compiled = [case for case in cases if case.engine == "compiled"]
     others = [case for case in cases if case.engine != "compiled"]
     together = [[case] for case in compiled] if ON_CPU else [compiled]
