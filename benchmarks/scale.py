@@ -3,7 +3,7 @@
     python -m benchmarks.scale all FOLDER         make, resume, score and report, one after the other
     python -m benchmarks.scale make FOLDER        finished cells: records, steps of every rank, pictures, scores
     python -m benchmarks.scale resume FOLDER      what a resumed run reads and writes before its first picture and after
-    python -m benchmarks.scale score FOLDER       half of --scored pictures, then a kill; then the rest
+    python -m benchmarks.scale score FOLDER       --scored 8 pictures, the others having been scored; interrupted once
     python -m benchmarks.scale report FOLDER      the page of all cells; --form markdown, csv, latex or table instead
     python -m benchmarks.scale track FOLDER       a run of all pictures logged by wandb, offline
 
@@ -26,13 +26,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics.picture import PictureScores, Scorers
-from otil_exp.metrics.registry import SEAMS_PAIRED
+from otil_exp.metrics.registry import SEAMS_ALONE, SEAMS_PAIRED
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.metrics.summary import summarise
 from otil_exp.prompts import Prompt
@@ -192,14 +193,25 @@ def _beside(folder: RunFolder) -> Iterator[RunFolder]:
         shutil.rmtree(path)
 
 
-def score(grid: Path, pictures: int) -> None:
-    """Score, be interrupted at half of it, and go on."""
-    from otil_exp.run.scores import Share, score_run
+def score(grid: Path, really: int) -> None:
+    """Score a run of which an earlier process, interrupted, has scored all but the last pictures; with an interruption
+    at half of those."""
+    from otil_exp.run import scores
 
     folder = _of(grid, "distrifusion", most=False)
-    record = folder.record
-    folder.update_record(prompts=record["prompts"][:pictures])
-    half, seen = pictures // 2, 0
+    ranks, pictures = folder.record["topology"]["world_size"], len(folder.record["prompts"])
+    rng, seen = np.random.default_rng(0), 0
+
+    def made_up(scorers: Scorers, index: int, *_: object) -> PictureScores:
+        features = {one.name: rng.normal(size=(2, 1, one.size)) for one in scorers.extractors}
+        return PictureScores(
+            index,
+            compared=True,
+            paired={key: float(rng.normal(20, 1)) for key in scorers.paired},
+            seams={one.key: rng.normal(1.0, 0.1, ranks - 1).tolist() for one in (*SEAMS_ALONE, *SEAMS_PAIRED)},
+            features={name: own for name, (own, _) in features.items()},
+            reference_features={name: other for name, (_, other) in features.items()},
+        )
 
     def count(stop: int) -> None:
         nonlocal seen
@@ -207,15 +219,15 @@ def score(grid: Path, pictures: int) -> None:
         if seen == stop:
             raise KeyboardInterrupt
 
-    try:
-        with _measured(f"score {half} pictures, then an interruption"), suppress(KeyboardInterrupt):
-            score_run(folder, SCORES, Share.all(), on_picture=partial(count, half))
-        with _measured(f"score the other {pictures - half}"):
-            score_run(folder, SCORES, Share.all(), on_picture=partial(count, 0))
-        print(f"{seen} pictures scored for {pictures}: {seen - pictures} twice", flush=True)
-        assert seen == pictures
-    finally:
-        folder.update_record(prompts=record["prompts"])
+    with patch.object(scores, "score_picture", made_up), suppress(KeyboardInterrupt):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, pictures - really))
+    half = really // 2
+    with _measured(f"score {half} of {pictures}, interrupted"), suppress(KeyboardInterrupt):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, pictures - really + half))
+    with _measured(f"score the last {really - half}, sum all {pictures} up"):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, 0))
+    print(f"{seen} pictures scored for {pictures}: {seen - pictures} twice", flush=True)
+    assert seen == pictures
 
 
 def report(grid: Path, form: str) -> None:
@@ -260,7 +272,8 @@ def track(grid: Path) -> None:
 
 def _of(grid: Path, method: str, most: bool) -> RunFolder:
     """The run of a method with most ranks, or with fewest."""
-    found = [folder for path in sorted(grid.iterdir()) if (folder := RunFolder(path)).record.get("method") == method]
+    folders = [RunFolder(path.parent) for path in sorted(grid.glob("*/record.json"))]
+    found = [folder for folder in folders if folder.record["method"] == method]
     return max(found, key=lambda folder: folder.record["topology"]["world_size"] * (1 if most else -1))
 
 
@@ -291,7 +304,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cells", type=int, default=len(EIGHT))
     parser.add_argument("--pictures", type=int, default=5000)
-    parser.add_argument("--scored", type=int, default=5000, help="pictures that are scored: seconds each, on a CPU")
+    parser.add_argument("--scored", type=int, default=8, help="pictures that are really scored: seconds each, on a CPU")
     parser.add_argument("--form", choices=("page", "markdown", "csv", "latex", "table"), default="page")
     asked = parser.parse_args(argv)
     grid = asked.folder
@@ -299,7 +312,7 @@ def main(argv: list[str]) -> None:
         "all": lambda: everything(grid, *argv[2:]),
         "make": lambda: make(grid, asked.cells, asked.pictures),
         "resume": lambda: resume(grid),
-        "score": lambda: score(grid, min(asked.scored, asked.pictures)),
+        "score": lambda: score(grid, asked.scored),
         "report": lambda: report(grid, asked.form),
         "track": lambda: track(grid),
     }
