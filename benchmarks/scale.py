@@ -1,60 +1,79 @@
-"""How a grid of 5,000 pictures a cell behaves: what is read, scored and reported, in seconds and peak memory.
+"""How a grid of 5,000 pictures a cell behaves: what is read, scored, reported and tracked, in seconds and memory.
 
-    python -m benchmarks.scale make FOLDER        eight finished cells: records, steps of every rank, pictures, scores
-    python -m benchmarks.scale resume FOLDER      what a resumed run reads and writes before its first picture
-    python -m benchmarks.scale score FOLDER N     N pictures are scored, then killed; then the rest of N more is scored
-    python -m benchmarks.scale report FOLDER      the page of all cells
+    python -m benchmarks.scale all FOLDER         make, resume, score and report, one after the other
+    python -m benchmarks.scale make FOLDER        finished cells: records, steps of every rank, pictures, scores
+    python -m benchmarks.scale resume FOLDER      what a resumed run reads and writes before its first picture and after
+    python -m benchmarks.scale score FOLDER       --scored 8 pictures, the others having been scored; interrupted once
+    python -m benchmarks.scale report FOLDER      the page of all cells; --form markdown, csv, latex or table instead
+    python -m benchmarks.scale track FOLDER       a run of all pictures logged by wandb, offline
 
-Pictures are 32 different ones of 1024 x 1024 a cell, linked under 5,000 names, so that they take little disk. Times of
-steps are drawn at random. Each command is a process of its own, so that its peak memory is its own.
+--cells 8 and --pictures 5000 if nothing is said. Pictures are 8 different ones of 1024 x 1024 a cell, linked under all
+names, so that they take little disk; times of steps are drawn for those 8. Each command is a process of its own, so
+that its peak memory is its own. Seconds are of the wall, and beside them of the CPU, of all its cores together.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
+import shutil
+import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
+from otil_exp.metrics.picture import PictureScores, Scorers
+from otil_exp.metrics.registry import SEAMS_ALONE, SEAMS_PAIRED
+from otil_exp.metrics.seam import Boundaries
+from otil_exp.metrics.summary import summarise
+from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures
+from otil_exp.run.cost import cost_metrics
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.record import read_record
+from otil_exp.run_folder.steps import StepRow
 
-PICTURES, STEPS, SIDE, DIFFERENT = 5000, 50, 1024, 32
+STEPS, SIDE, DIFFERENT = 50, 1024, 8
 
-CELLS = (
-    ("reference", 1),
-    *((method, ranks) for method in ("naive_patch", "distrifusion") for ranks in (2, 4, 8)),
-    ("otil", 4),
+EIGHT = (
+    ("reference", 1, 0),
+    *((method, ranks, 0) for ranks in (2, 4, 8) for method in ("distrifusion", "naive_patch")),
+    ("otil", 4, 32),
 )
-"""Method and ranks of the eight cells."""
+"""Method, ranks and k of the first cells; more are otil with other k."""
 
 SCORES = MetricsConfig(psnr=True, ssim=True, perceptual="effnet_lite0_5stage", seams=True, extractors=["effnet_lite0"])
 
 
-def make(grid: Path) -> None:
-    for number, (method, ranks) in enumerate(CELLS):
-        folder = RunFolder(grid / f"{number}{method}")
-        _pictures(folder, number)
-        _steps(folder, ranks)
-        _said(folder, method, ranks)
+def make(grid: Path, cells: int, pictures: int) -> None:
+    more = [("otil", 4, k) for k in range(33, 33 + max(0, cells - len(EIGHT)))]
+    for number, (method, ranks, k) in enumerate([*EIGHT, *more][:cells]):
+        folder = RunFolder(grid / f"{number:02d}{method}")
+        _pictures(folder, number, pictures)
+        drawn = _steps(folder, ranks, pictures)
+        _said(folder, method, ranks, k, pictures)
+        if method != "reference":
+            folder.update_metrics(_scores(ranks, pictures))
+        folder.update_metrics(cost_metrics(drawn, warm=False))
         folder.finish(ended="2026-01-01T00:00:00+00:00")
         print(folder.path, flush=True)
 
 
-def _pictures(folder: RunFolder, number: int) -> None:
+def _pictures(folder: RunFolder, number: int, pictures: int) -> None:
     folder.images.mkdir(parents=True)
-    for index in range(PICTURES):
+    for index in range(pictures):
         path = folder.image_path(index)
         if index < DIFFERENT:
-            Image.fromarray(_picture(index, number)).save(path)
+            Image.fromarray(_picture(index, number)).save(path, compress_level=1)
         else:
             os.link(folder.image_path(index % DIFFERENT), path)
 
@@ -63,25 +82,31 @@ def _picture(index: int, cell: int) -> np.ndarray:
     """Blots with a little noise, as large as a photo when saved; the same ones in every cell but for the noise."""
     blots = np.random.default_rng(index).integers(0, 256, (24, 24, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(blots).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float64)
-    noise = np.random.default_rng([index, cell]).normal(0, 2 + cell / 2, smooth.shape)
+    noise = np.random.default_rng([index, cell]).normal(0, 2 + cell % 8 / 2, smooth.shape)
     return (smooth + noise).clip(0, 255).astype(np.uint8)
 
 
-def _steps(folder: RunFolder, ranks: int) -> None:
+def _rows(ranks: int, prompt: int) -> list[StepRow]:
     kinds = ["warmup"] * 5 + ["steady"] * (STEPS - 5)
-    rng = np.random.default_rng(0)
+    times = np.random.default_rng(prompt).uniform(20, 40, (ranks, STEPS))
+    return [
+        StepRow(rank, prompt, step, kinds[step], float(times[rank, step]), 432_000_000, 4)
+        for rank in range(ranks)
+        for step in range(STEPS)
+    ]
+
+
+def _steps(folder: RunFolder, ranks: int, pictures: int) -> list[StepRow]:
+    """Write the steps of all pictures: those that are drawn, which are returned, stand there again for the others."""
+    drawn = [_rows(ranks, prompt) for prompt in range(DIFFERENT)]
+    texts = ["".join(f"{r.rank},@,{r.step},{r.kind},{r.ms:.4f},{r.bytes_sent},4,0\n" for r in rows) for rows in drawn]
     folder.write_steps([])
     with (folder.path / "steps.csv").open("a", encoding="utf-8") as file:
-        for prompt in range(PICTURES):
-            times = rng.uniform(20, 40, (ranks, STEPS))
-            file.writelines(
-                f"{rank},{prompt},{step},{kinds[step]},{times[rank, step]:.4f},432000000,4,0\n"
-                for rank in range(ranks)
-                for step in range(STEPS)
-            )
+        file.writelines(texts[prompt % DIFFERENT].replace("@", str(prompt)) for prompt in range(pictures))
+    return [row for rows in drawn for row in rows]
 
 
-def _said(folder: RunFolder, method: str, ranks: int) -> None:
+def _said(folder: RunFolder, method: str, ranks: int, k: int, pictures: int) -> None:
     config: dict[str, Any] = {"name": "scale", "height": SIDE, "width": SIDE, "num_inference_steps": STEPS}
     config |= {"guidance_scale": 5.0, "scheduler": "ddim", "groupnorm": "upstream", "mode": "generate"}
     config |= {"model": {"name": "sdxl", "architecture": "sdxl", "source": "x", "dtype": "float16"}}
@@ -92,95 +117,207 @@ def _said(folder: RunFolder, method: str, ranks: int) -> None:
         picture_key="k",
         method=method,
         is_reference=method == "reference",
-        effective={"k": None, "refresh_period": 0, "warmup_steps": 4, "preset": {}},
+        effective={"k": k or None, "refresh_period": 0, "warmup_steps": 4, "preset": {}},
         topology={"name": f"{ranks}gpu_nosplit", "world_size": ranks, "split_batch": False},
-        seams={"rows": [SIDE * i // ranks for i in range(1, ranks)] if ranks > 1 else [], "columns": []},
+        seams={"rows": list(_boundaries(ranks).rows), "columns": []},
         device="cuda",
         times_meaningless=None,
-        prompts=[{"index": i, "text": f"a caption of a picture, number {i}", "seed": i} for i in range(PICTURES)],
+        prompts=[{"index": i, "text": f"a caption of a picture, number {i}", "seed": i} for i in range(pictures)],
         started="2026-01-01T00:00:00+00:00",
         host="node",
         cpu={"model": "C", "cores": 8},
         gpus=["G"] * ranks,
         versions={"torch": "2.11.0"},
-        attempts=[{"started": "", "ended": None, "prompts": list(range(PICTURES)), "host": "node"}],
+        attempts=[{"started": "", "ended": None, "prompts": list(range(pictures)), "host": "node"}],
     )
-    rng = np.random.default_rng(1)
-    values = {"ref/psnr": 25.0, "ref/lpips_alex": 0.2, "ref/ssim": 0.8}
-    metrics: dict[str, Any] = {"latency/step_ms": {"value": 30.0, "unit": "ms", "n": 1000}}
-    for key, value in values.items() if ranks > 1 else ():
-        each = rng.normal(value, value / 10, PICTURES)
-        per_image = {f"{i:02d}": float(one) for i, one in enumerate(each)}
-        spread = float(each.std() / PICTURES**0.5)
-        entry = {"value": float(each.mean()), "unit": "1", "n": PICTURES, "standard_error": spread}
-        metrics[key] = entry | {"per_image": per_image}
-    folder.update_metrics(metrics)
+
+
+def _boundaries(ranks: int) -> Boundaries:
+    return Boundaries(rows=tuple(SIDE * i // ranks for i in range(1, ranks)), columns=())
+
+
+def _scores(ranks: int, pictures: int) -> dict[str, Any]:
+    """As a scored run has them: three scores of a picture, and those of every boundary."""
+    rng, seams = np.random.default_rng(ranks), [metric.key for metric in SEAMS_PAIRED]
+    means = {"ref/psnr": 25.0, "ref/lpips_alex": 0.2, "ref/ssim": 0.8}
+    scores = [
+        PictureScores(
+            index,
+            compared=True,
+            paired={key: float(rng.normal(mean, mean / 10)) for key, mean in means.items()},
+            seams={key: rng.normal(1.0, 0.1, ranks - 1).tolist() for key in seams},
+        )
+        for index in range(pictures)
+    ]
+    nothing_loaded = Scorers(MetricsConfig(), {}, [], None)
+    return summarise(nothing_loaded, scores, _boundaries(ranks), None)
 
 
 def resume(grid: Path) -> None:
-    """What `generate` does before its first picture: rows of finished pictures are kept, the others dropped."""
+    """What `generate` does before its first picture, and what it writes between two: early and late in a run."""
     from otil_exp.run.generation import made_pictures
 
-    folder = RunFolder(grid / "6distrifusion")
-    record = read_record(folder.path / "record.json")
+    folder = _of(grid, "distrifusion", most=True)
+    pictures, ranks = len(folder.record["prompts"]), folder.record["topology"]["world_size"]
     folder.update_record(status="running")
-    with _measured(f"resume {PICTURES} pictures, {record['topology']['world_size']} ranks"):
-        made = made_pictures(folder, STEPS * record["topology"]["world_size"])
+    with _measured(f"resume {pictures} pictures, {ranks} ranks"):
+        made = made_pictures(folder, STEPS * ranks)
         begin_pictures(folder, made)
-    assert len(made) == PICTURES
+    assert len(made) == pictures
     folder.finish(ended="2026-01-01T00:00:00+00:00")
+    with _beside(folder) as copy:
+        for already in (pictures // 50, pictures - pictures // 50):
+            _steps(copy, ranks, already)
+            seconds = [_kept(copy, ranks, already + more) for more in range(min(50, pictures // 50))]
+            print(f"picture {already} and on, kept with its rows: median {1e3 * float(np.median(seconds)):.0f} ms")
 
 
-def score(grid: Path, pictures: int) -> None:
-    """Score, be interrupted, and score again."""
-    from otil_exp.run.scores import Share, score_run
+def _kept(folder: RunFolder, ranks: int, prompt: int) -> float:
+    """Seconds that a run spends on its files when a picture is made."""
+    rows, picture = _rows(ranks, prompt), Image.fromarray(_picture(0, 0))
+    start = time.perf_counter()
+    folder.append_steps(rows)
+    folder.write_image(prompt, picture)
+    return time.perf_counter() - start
 
-    folder = RunFolder(grid / "4distrifusion")
-    record = folder.record
-    folder.update_record(prompts=record["prompts"][: 2 * pictures])
-    seen = 0
 
-    def stop() -> None:
+@contextmanager
+def _beside(folder: RunFolder) -> Iterator[RunFolder]:
+    """A new folder beside a run's; gone at the end."""
+    path = folder.path.with_name("beside")
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield RunFolder(path)
+    finally:
+        shutil.rmtree(path)
+
+
+def score(grid: Path, really: int) -> None:
+    """Score a run of which an earlier process, interrupted, has scored all but the last pictures; with an interruption
+    at half of those."""
+    from otil_exp.run import scores
+
+    folder = _of(grid, "distrifusion", most=False)
+    ranks, pictures = folder.record["topology"]["world_size"], len(folder.record["prompts"])
+    rng, seen = np.random.default_rng(0), 0
+
+    def made_up(scorers: Scorers, index: int, *_: object) -> PictureScores:
+        features = {one.name: rng.normal(size=(2, 1, one.size)) for one in scorers.extractors}
+        return PictureScores(
+            index,
+            compared=True,
+            paired={key: float(rng.normal(20, 1)) for key in scorers.paired},
+            seams={one.key: rng.normal(1.0, 0.1, ranks - 1).tolist() for one in (*SEAMS_ALONE, *SEAMS_PAIRED)},
+            features={name: own for name, (own, _) in features.items()},
+            reference_features={name: other for name, (_, other) in features.items()},
+        )
+
+    def count(stop: int) -> None:
         nonlocal seen
         seen += 1
-        if seen == pictures:
+        if seen == stop:
             raise KeyboardInterrupt
 
-    try:
-        with _measured(f"score {pictures} pictures"), suppress(KeyboardInterrupt):
-            score_run(folder, SCORES, Share.all(), on_picture=stop)
-        again = 0
-
-        def count() -> None:
-            nonlocal again
-            again += 1
-
-        with _measured(f"score {pictures} more after an interruption"):
-            score_run(folder, SCORES, Share.all(), on_picture=count)
-        print(f"scored again: {again - pictures} of {pictures}")
-    finally:
-        folder.update_record(prompts=record["prompts"])
+    with patch.object(scores, "score_picture", made_up), suppress(KeyboardInterrupt):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, pictures - really))
+    half = really // 2
+    with _measured(f"score {half} of {pictures}, interrupted"), suppress(KeyboardInterrupt):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, pictures - really + half))
+    with _measured(f"score the last {really - half}, sum all {pictures} up"):
+        scores.score_run(folder, SCORES, scores.Share.all(), on_picture=partial(count, 0))
+    print(f"{seen} pictures scored for {pictures}: {seen - pictures} twice", flush=True)
+    assert seen == pictures
 
 
-def report(grid: Path) -> None:
+def report(grid: Path, form: str) -> None:
     from otil_exp.report.command import main
 
-    with _measured("report of 8 cells"):
-        main([str(grid), "--published"])
+    with _measured(f"report, {form}"):
+        output = [] if form == "table" else ["-o", str(grid / ("report.html" if form == "page" else f"report.{form}"))]
+        main([str(grid), *output, *({"page": ["--published"]}.get(form) or [f"--{form}"])])
+    if output:
+        print(f"{output[1]}: {Path(output[1]).stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+def track(grid: Path) -> None:
+    """The log of a whole run, as rank 0 writes it while pictures are made; the pictures are there."""
+    from hydra import compose, initialize_config_dir
+
+    from otil_exp.cells.prepare import prepare
+    from otil_exp.conf_tree import conf_folder
+    from otil_exp.schema import register_schema
+    from otil_exp.tracking import tracked
+
+    source = _of(grid, "distrifusion", most=False)
+    ranks, prompts = source.record["topology"]["world_size"], source.record["prompts"]
+    register_schema()
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        overrides = ["preset=distrifusion", f"topology={ranks}gpu_nosplit", "tracker=wandb_offline", "device=cpu"]
+        config = prepare(compose("config", [*overrides, f"num_inference_steps={STEPS}"])).effective
+    with _beside(source) as folder:
+        for name in ("record.json", "config.yaml", "metrics.json", "steps.csv"):
+            shutil.copy(source.path / name, folder.path)
+        folder.images.mkdir()
+        with _measured(f"track {len(prompts)} pictures"), tracked(config, folder, is_main=True) as tracker:
+            for prompt in prompts:
+                path = folder.image_path(prompt["index"])
+                os.link(source.image_path(prompt["index"]), path)
+                tracker.steps(_rows(ranks, prompt["index"]))
+                tracker.picture(Prompt(**prompt))
+        staged = [file for file in (folder.path / "wandb").rglob("*") if file.is_file()]
+        size = sum(file.stat().st_size for file in staged)
+        print(f"staged: {len(staged)} files, {size / 1e6:.1f} MB", flush=True)
+
+
+def _of(grid: Path, method: str, most: bool) -> RunFolder:
+    """The run of a method with most ranks, or with fewest."""
+    folders = [RunFolder(path.parent) for path in sorted(grid.glob("*/record.json"))]
+    found = [folder for folder in folders if folder.record["method"] == method]
+    return max(found, key=lambda folder: folder.record["topology"]["world_size"] * (1 if most else -1))
 
 
 class _measured:
+    """Prints the seconds of a block, of the wall and of the CPU, and the most memory of this process so far."""
+
     def __init__(self, what: str) -> None:
         self.what = what
 
     def __enter__(self) -> None:
-        self.start = time.perf_counter()
+        self.start, self.cpu = time.perf_counter(), time.process_time()
 
     def __exit__(self, *_: object) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{self.what}: {time.perf_counter() - self.start:.1f} s, peak {peak:.0f} MiB", flush=True)
+        wall, cpu = time.perf_counter() - self.start, time.process_time() - self.cpu
+        print(f"{self.what}: {wall:.1f} s, CPU {cpu:.1f} s, peak {peak:.0f} MiB", flush=True)
+
+
+def everything(grid: Path, *options: str) -> None:
+    """Each part in a process of its own."""
+    for command in ("make", "resume", "score", "report"):
+        subprocess.run([sys.executable, "-m", "benchmarks.scale", command, str(grid), *options], check=True)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("all", "make", "resume", "score", "report", "track"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cells", type=int, default=len(EIGHT))
+    parser.add_argument("--pictures", type=int, default=5000)
+    parser.add_argument("--scored", type=int, default=8, help="pictures that are really scored: seconds each, on a CPU")
+    parser.add_argument("--form", choices=("page", "markdown", "csv", "latex", "table"), default="page")
+    asked = parser.parse_args(argv)
+    grid = asked.folder
+    commands: dict[str, Callable[[], None]] = {
+        "all": lambda: everything(grid, *argv[2:]),
+        "make": lambda: make(grid, asked.cells, asked.pictures),
+        "resume": lambda: resume(grid),
+        "score": lambda: score(grid, asked.scored),
+        "report": lambda: report(grid, asked.form),
+        "track": lambda: track(grid),
+    }
+    commands[asked.command]()
 
 
 if __name__ == "__main__":
-    command, where, *more = sys.argv[1:]
-    {"make": make, "resume": resume, "score": score, "report": report}[command](Path(where), *map(int, more))
+    main(sys.argv[1:])

@@ -63,7 +63,7 @@ def test_near_rows_touch_the_seam_and_far_ones_no_seam() -> None:
     difference = np.zeros((24, 4, 3))
     difference[6:10] = 2
     difference[[0, 12, 23]] = 1
-    assert near_and_far(difference, 8, (8, 16), near=2, far=3) == pytest.approx((4, 3 / 10))
+    assert near_and_far((difference**2).mean((1, 2)), 8, (8, 16), near=2, far=3) == pytest.approx((4, 3 / 10))
 
 
 def test_energy_ratio_by_hand() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
+
+import numpy as np
 
 PerImage = Mapping[str, float | Sequence[float]]
 """A metric's `per_image`: prompt -> value, or values of its boundaries, of which the mean counts."""
@@ -28,11 +30,11 @@ def paired_difference(first: PerImage, second: PerImage) -> PairedDifference | N
     Prompts differ far more than methods do, so this error is much smaller than those of the two means: 34.48 and 34.43
     dB with an error of 1.27 each may well be apart.
     """
-    apart = [_value(first[prompt]) - _value(second[prompt]) for prompt in first if prompt in second]
-    if not apart:
+    apart = np.array([_value(first[prompt]) - _value(second[prompt]) for prompt in first if prompt in second])
+    if not len(apart):
         return None
-    error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else None
-    return PairedDifference(fmean(apart), error, len(apart))
+    error = float(apart.std(ddof=1)) / math.sqrt(len(apart)) if len(apart) > 1 else None
+    return PairedDifference(float(apart.mean()), error, len(apart))
 
 
 def _value(score: float | Sequence[float]) -> float:

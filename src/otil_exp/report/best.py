@@ -15,12 +15,13 @@ def takes_part(run: Run, column: Column) -> bool:
     return measured and not meaningless(run, column.key)
 
 
-def rivals(run: Run, runs: Sequence[Run], column: Column) -> list[Run]:
-    """The runs that a best is sought among with this one, itself too; none where it takes no part."""
-    if not takes_part(run, column):
-        return []
-    own = basis(run, column.key)
-    return [other for other in runs if takes_part(other, column) and basis(other, column.key) == own]
+def rivals(runs: Sequence[Run], column: Column) -> dict[int, list[Run]]:
+    """By number, the runs that a best is sought among with this one, itself too; those that take no part have none."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        if takes_part(run, column):
+            groups.setdefault(basis(run, column.key), []).append(run)
+    return {run.number: group for group in groups.values() for run in group}
 
 
 def best_of(runs: Sequence[Run], column: Column) -> Run:

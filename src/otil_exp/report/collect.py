@@ -107,7 +107,8 @@ def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
 
 def collect(folders: Sequence[RunFolder]) -> list[Run]:
     """Read the runs of a report, each with its reference, numbered in the order given."""
-    listed, references = snapshots(folders), References()
+    listed = snapshots(folders)
+    references = References(listed)
     labels = dict(zip((folder.path for folder in listed), names(listed), strict=True))
     numbers = {folder.path: number for number, folder in enumerate(listed, 1)}
     made: dict[Path, Run] = {}

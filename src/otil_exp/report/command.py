@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prompts",
         type=_positive,
         metavar="N",
-        help="show the pictures of the first N prompts (as many as 45 MB hold)",
+        help="show the pictures of the first N prompts (as many as 45 MB and 1200 pictures are)",
     )
     parser.add_argument(
         "--links",

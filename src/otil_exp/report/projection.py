@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from statistics import fmean
+
+import numpy as np
 
 from otil_exp.links.link import Links
 from otil_exp.links.projection import compute_s, step_s
@@ -87,11 +88,10 @@ def _projected(run: Run, links: Sequence[Links], measured_on: Links) -> Projecte
     rows = timed_rows(run.folder.read_steps(), _warm(run), run.record.get("attempts", ()))
     if run.status != "done" or not rows:
         return Projected(run=run, reason="it is not finished")
-    times: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        times[row.kind].append(row.ms / 1e3)
-    pictures = len({(row.prompt, row.repeat) for row in rows})
-    of_steps = sum(map(sum, times.values())) / pictures
+    times = {kind: rows.column("ms")[rows.of_kind(kind)] / 1e3 for kind in rows.kinds}
+    times = {kind: seconds for kind, seconds in times.items() if len(seconds)}
+    pictures = len(np.unique(rows.pictures()))
+    of_steps = float(rows.column("ms").sum() / 1e3) / pictures
     measured = run.value("latency/image_s") or of_steps
     if why := meaningless(run, STEP_MS.key):
         return Projected(run=run, measured_s=measured, reason=f"its times mean nothing: {why}")
@@ -103,7 +103,7 @@ def _projected(run: Run, links: Sequence[Links], measured_on: Links) -> Projecte
     joined, found = _joined(run), [measured] * len(links)
     for kind, seconds in times.items():
         own = [one for one in messages or () if one.kind == kind]
-        step = fmean(seconds)
+        step = float(seconds.mean())
         computed = compute_s(step, own, measured_on, joined=joined)
         for index, link in enumerate(links):
             found[index] += len(seconds) / pictures * (step_s(computed, own, link, joined=joined) - step)

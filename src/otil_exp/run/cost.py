@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -11,35 +10,36 @@ import torch
 
 from otil_exp.metrics.summary import entry
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.steps import StepRow, Steps
 from otil_exp.run_folder.timing import Attempt, machines, timed_rows
 
 TIMED_KINDS = ("warmup", "steady", "refresh")
 """Kinds of step with a figure of their own; the final one comes once a picture."""
 
 
-def cost_metrics(rows: list[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> dict[str, Any]:
+def cost_metrics(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> dict[str, Any]:
     """Time and traffic of a step after warm-up (steady, refresh and final ones), of all steps, and times by kind.
 
     Means, so that a refresh counts as often as it happens; times, which are rank 0's, have their median and their 5th
     and 95th percentile beside them, bytes are those of all ranks. warm: whether untimed images ran before. attempts:
     those of the run, for which see `timed_rows`; times say `machines` where several made its pictures.
     """
-    timed, several = timed_rows(rows, warm, attempts), machines(attempts)
+    steps, several = Steps.of(rows), machines(attempts)
+    timed = timed_rows(steps, warm, attempts)
     mark = {"machines": several} if several > 1 else {}
-    after, timed_after = ([row for row in some if row.kind != "warmup"] for some in (rows, timed))
-    values: dict[str, list[float]] = {
-        "latency/step_ms": [row.ms for row in timed_after],
-        "latency/step_ms_all": [row.ms for row in timed],
-        **{f"latency/{kind}_ms": [row.ms for row in timed if row.kind == kind] for kind in TIMED_KINDS},
-        "traffic/bytes_sent_per_step": [float(row.bytes_sent) for row in after],
-        "traffic/bytes_sent_per_step_all": [float(row.bytes_sent) for row in rows],
-        "traffic/collectives_per_step": [float(row.collectives) for row in after],
-        "traffic/collectives_per_step_all": [float(row.collectives) for row in rows],
+    after, timed_after = (some.where(~some.of_kind("warmup")) for some in (steps, timed))
+    values: dict[str, np.ndarray] = {
+        "latency/step_ms": timed_after.column("ms"),
+        "latency/step_ms_all": timed.column("ms"),
+        **{f"latency/{kind}_ms": timed.column("ms")[timed.of_kind(kind)] for kind in TIMED_KINDS},
+        "traffic/bytes_sent_per_step": after.column("bytes_sent"),
+        "traffic/bytes_sent_per_step_all": steps.column("bytes_sent"),
+        "traffic/collectives_per_step": after.column("collectives"),
+        "traffic/collectives_per_step_all": steps.column("collectives"),
     }
     found = {key: _mean(key, some) for key, some in values.items()}
     for key in values:
-        if key.startswith("latency/") and values[key]:
+        if key.startswith("latency/") and len(values[key]):
             p5, median, p95 = (float(value) for value in np.percentile(values[key], (5, 50, 95)))
             found[key] |= mark | {"median": median, "p5": p5, "p95": p95}
     return found
@@ -70,8 +70,8 @@ def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
     folder.update_record(peak_memory_mib=None if peak is None else round(peak, 1))
 
 
-def _mean(key: str, values: Sequence[float]) -> dict[str, Any]:
+def _mean(key: str, values: np.ndarray) -> dict[str, Any]:
     """Mean with its count; no value where there was nothing, such as steps after a warm-up that fills the run."""
-    if not values:
+    if not len(values):
         return entry(key, None, 0, missing="no such step in steps.csv, such as one after the warm-up")
-    return entry(key, fmean(values), len(values))
+    return entry(key, float(values.mean()), len(values))

@@ -79,11 +79,11 @@ def _left(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) -> l
 
 def made_pictures(folder: RunFolder, per_picture: int) -> set[int]:
     """Prompts whose picture and all `per_picture` rows of steps.csv are there; what else it has is dropped."""
-    rows = folder.read_steps()
-    counts = Counter(row.prompt for row in rows)
-    made = {index for index, count in counts.items() if count == per_picture and folder.has_image(index)}
-    if made != set(counts):
-        folder.write_steps([row for row in rows if row.prompt in made])
+    steps = folder.read_steps()
+    prompts, counts = np.unique(steps.column("prompt"), return_counts=True)
+    made = {index for index in prompts[counts == per_picture].tolist() if folder.has_image(index)}
+    if len(made) < len(prompts):
+        folder.write_steps(steps.where(np.isin(steps.column("prompt"), list(made))))
     return made
 
 

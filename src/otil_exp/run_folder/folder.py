@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from PIL import Image
 from otil_exp.run_folder.lock import locked
 from otil_exp.run_folder.messages import MessageRow, read_messages, write_messages
 from otil_exp.run_folder.record import Record, read_config, read_metrics, read_record
-from otil_exp.run_folder.steps import StepRow, append_steps, read_steps, write_steps
+from otil_exp.run_folder.steps import StepRow, Steps, append_steps, read_steps, write_steps
 from otil_exp.run_folder.whole import (
     BrokenFolderError,
     checksum,
@@ -128,13 +128,13 @@ class RunFolder:
         write_whole(path, lambda beside: image.save(beside, format="PNG"))
         return path
 
-    def read_steps(self) -> list[StepRow]:
+    def read_steps(self) -> Steps:
         """The rows of steps.csv; those of pictures that are still being made among them."""
         record = self.record
         self._check_seal("steps.csv", record)
         return read_steps(self.path / "steps.csv", complete=record.get("status") == "done")
 
-    def write_steps(self, rows: Sequence[StepRow]) -> None:
+    def write_steps(self, rows: Iterable[StepRow]) -> None:
         """Write steps.csv anew."""
         write_steps(self.path / "steps.csv", rows)
 

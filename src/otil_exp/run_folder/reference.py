@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,13 @@ class _Reference:
 
 
 class References:
-    """The finished reference runs of grids; a grid's folder is read once, however many of its cells are asked about."""
+    """The finished reference runs of grids; a grid's folder is read once, however many of its cells are asked about.
 
-    def __init__(self) -> None:
+    known: folders that were read already, as they were then.
+    """
+
+    def __init__(self, known: Iterable[RunFolder] = ()) -> None:
+        self._known = {folder.path: folder for folder in known}
         self._grids: dict[Path, dict[str, list[_Reference]]] = {}
 
     def of(self, folder: RunFolder) -> RunFolder | None:
@@ -68,7 +73,7 @@ class References:
         if grid not in self._grids:
             found: dict[str, list[_Reference]] = defaultdict(list)
             for path in sorted(grid.glob("*/record.json")):
-                folder = RunFolder(path.parent)
+                folder = self._known.get(path.parent) or RunFolder(path.parent)
                 try:
                     record = folder.record
                     if record.get("is_reference") and record.get("status") == "done":

@@ -7,7 +7,7 @@ from typing import Any
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.record import Record
-from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.steps import Steps, read_steps
 from otil_exp.run_folder.whole import BrokenFolderError
 
 
@@ -47,8 +47,9 @@ class Snapshot(RunFolder):
         """config.yaml; empty where there is none yet."""
         return self._config
 
-    def read_steps(self) -> list[StepRow]:
-        return [] if self.broken else super().read_steps()
+    def read_steps(self) -> Steps:
+        """As they are now; that they are what the run wrote was looked at when this was made."""
+        return Steps.of([]) if self.broken else read_steps(self.path / "steps.csv", complete=self.finished)
 
 
 def snapshots(folders: Sequence[RunFolder]) -> list[Snapshot]:

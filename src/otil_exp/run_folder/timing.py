@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from otil_exp.run_folder.steps import StepRow
+import numpy as np
+
+from otil_exp.run_folder.steps import StepRow, Steps
 
 Attempt = dict[str, Any]
 """One of `attempts` in record.json (otil_exp.run.attempts)."""
@@ -16,20 +18,23 @@ _NOT_MACHINE = ("started", "ended", "prompts", "host")
 """What may differ between attempts whose times can be averaged: nodes of a cluster are alike but for their names."""
 
 
-def timed_rows(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> list[StepRow]:
+def timed_rows(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt] = ()) -> Steps:
     """Rank 0's rows whose times count: of one machine, and warm.
 
     Of a run that went on elsewhere, those of the machine that made most pictures. If no untimed images ran before
     (`warm`), each attempt's first picture is left out where there are others, as it pays for caches.
     """
-    own = [row for row in rows if row.rank == 0]
-    if warm:
+    steps = Steps.of(rows)
+    own = steps.where(steps.column("rank") == 0)
+    if warm or not own:
         return own
-    pictures = sorted({(row.prompt, row.repeat) for row in own})
-    parts = [[(index, 0) for index in attempt["prompts"]] for attempt in timed_attempts(attempts)] or [pictures]
-    after_first = {picture for part in parts for picture in part[1:]}
-    counted = after_first or {picture for part in parts for picture in part}
-    return [row for row in own if (row.prompt, row.repeat) in counted]
+    made = [attempt["prompts"] for attempt in timed_attempts(attempts)]
+    if not made:
+        pictures = own.pictures()
+        return own.where(pictures > pictures.min()) or own
+    after_first = [index for prompts in made for index in prompts[1:]]
+    counted = after_first or [index for prompts in made for index in prompts]
+    return own.where(np.isin(own.column("prompt"), counted) & (own.column("repeat") == 0))
 
 
 def timed_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from otil_exp.run_folder.steps import StepRow
+import numpy as np
+
+from otil_exp.run_folder.steps import Steps
 
 
 def values(metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -25,13 +27,10 @@ def per_prompt(prompts: Sequence[dict[str, Any]], metrics: dict[str, Any]) -> tu
     return ["prompt", "text", "seed", *scores], rows
 
 
-def histograms(rows: Sequence[StepRow]) -> dict[str, list[float]]:
+def histograms(steps: Steps) -> dict[str, np.ndarray]:
     """Milliseconds of rank 0's steps, by kind."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        if row.rank == 0:
-            found.setdefault(row.kind, []).append(row.ms)
-    return found
+    own = steps.where(steps.column("rank") == 0)
+    return {kind: own.column("ms")[mask] for kind in own.kinds if (mask := own.of_kind(kind)).any()}
 
 
 def _mean(score: float | list[float] | None) -> float | None:

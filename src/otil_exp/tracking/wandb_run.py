@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import wandb
 
 from otil_exp.choices import TrackerKind
@@ -16,7 +17,7 @@ from otil_exp.metrics.seam import Boundaries
 from otil_exp.prompts import Prompt
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import find_reference
-from otil_exp.run_folder.steps import StepRow
+from otil_exp.run_folder.steps import StepRow, Steps
 from otil_exp.run_folder.whole import write_text
 from otil_exp.tracking.credentials import key_is_set
 from otil_exp.tracking.facts import run_config, run_id, run_name, run_tags
@@ -84,9 +85,9 @@ class WandbTracker:
         self._run.log(media, step=self._wandb_step(prompt.index, 0, after), commit=True)
 
     def finish(self) -> None:
-        rows = self._folder.read_steps()
-        self.steps(rows)  # of mode=benchmark, which hands them in at its end
-        media = {f"histogram/ms_{kind}": wandb.Histogram(ms) for kind, ms in histograms(rows).items()}
+        steps = self._folder.read_steps()
+        self.steps(steps.where(~self._known(steps)))  # of mode=benchmark, which hands them in at its end
+        media = {f"histogram/ms_{kind}": wandb.Histogram(ms.tolist()) for kind, ms in histograms(steps).items()}
         _note_engine(self._run, self._folder, self._secrets)
         log_scores(self._run, self._folder, self._config.tracker.pictures, self._secrets, media)
         self._run.finish(exit_code=0)
@@ -94,6 +95,12 @@ class WandbTracker:
     def fail(self, error: BaseException) -> None:
         self._run.summary["failure/error"] = redacted(f"{type(error).__name__}: {error}", self._secrets)
         self._run.finish(exit_code=1)
+
+    def _known(self, steps: Steps) -> np.ndarray:
+        """(n,) bool: the steps that are logged, of mode=generate."""
+        prompts = [prompt for prompt, repeat in self._logged if repeat == 0]
+        known: np.ndarray = np.isin(steps.column("prompt"), prompts) & (steps.column("repeat") == 0)
+        return known
 
     def _start(self) -> wandb.Run:
         tracker, folder = self._config.tracker, self._folder

@@ -121,11 +121,11 @@ def _paired(x: np.ndarray, r: np.ndarray, seams: tuple[int, ...]) -> dict[str, l
     """Metrics of a picture and its reference in levels, one value a seam."""
     at, difference = Distances.of(len(x), seams), x - r
     step1, energy = steps(difference), energy_profile_db(difference, at.near)
-    gain = gain_profile_db(x, r, 2 * at.band)
+    gain, squares = gain_profile_db(x, r, 2 * at.band), (difference**2).mean((1, 2))
     found: dict[str, list[float]] = defaultdict(list)
     for s in seams:
         signed = signed_band_step(difference, s, at.band)
-        near, far = near_and_far(difference, s, seams, at.near, at.far)
+        near, far = near_and_far(squares, s, seams, at.near, at.far)
         found["step_levels"].append(float(np.abs(signed).mean()))
         for channel, value in zip(("red", "green", "blue"), signed, strict=True):
             found[f"step_levels_{channel}"].append(float(value))

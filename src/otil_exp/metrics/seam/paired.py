@@ -58,9 +58,11 @@ def energy_profile_db(difference: np.ndarray, near: int) -> np.ndarray:
     return profile
 
 
-def near_and_far(difference: np.ndarray, seam: int, seams: tuple[int, ...], near: int, far: int) -> tuple[float, float]:
-    """Mean D^2 in the rows s - near .. s + near - 1, and in the rows y with |y - q| > far for all seams q, levels^2."""
-    rows = (difference**2).mean((1, 2))
+def near_and_far(rows: np.ndarray, seam: int, seams: tuple[int, ...], near: int, far: int) -> tuple[float, float]:
+    """Mean D^2 in the rows s - near .. s + near - 1, and in the rows y with |y - q| > far for all seams q, levels^2.
+
+    rows: (H,), the mean D^2 of every row.
+    """
     apart = np.abs(np.arange(len(rows))[:, None] - np.array(seams)).min(1)
     return float(rows[seam - near : seam + near].mean()), float(rows[apart > far].mean())
 
