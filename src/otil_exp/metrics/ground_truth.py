@@ -30,6 +30,9 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".
 class _Pictures(Sequence[Tensor]):
     """What a subclass makes one by one, with slices that stay lists."""
 
+    paired: bool
+    """Whether picture i shows what prompt i asks for: nobody knows that of a folder's files."""
+
     def _make(self, index: int) -> Tensor:
         raise NotImplementedError
 
@@ -50,6 +53,8 @@ class FolderPictures(_Pictures):
     into, and neither are hidden files, such as the ._ ones that macOS leaves beside pictures. Raises ValueError for a
     folder that is not there or holds no pictures.
     """
+
+    paired = False
 
     def __init__(self, folder: Path | str, height: int | None = None, width: int | None = None) -> None:
         self.folder = Path(folder).expanduser()
@@ -118,6 +123,8 @@ class ScenePictures(_Pictures):
     for a picture that is not square.
     """
 
+    paired = True
+
     def __init__(self, captions: Sequence[str], height: int, width: int) -> None:
         if height != width:
             raise ValueError(f"{height}x{width}: scenes are drawn square only, use height={width} here")
@@ -130,8 +137,9 @@ class ScenePictures(_Pictures):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which pictures these are, for entries of metrics.json: "renders", count, digest of the captions."""
-        return {"path": "renders", "count": len(self), "digest": digest(self.captions)}
+        """Which pictures these are, for entries of metrics.json: "renders", count, digest of the captions, and that
+        they were compared pair by pair (earlier versions did not)."""
+        return {"path": "renders", "count": len(self), "digest": digest(self.captions), "paired": self.paired}
 
     def _make(self, index: int) -> Tensor:
         return render([self.scenes[index]], self.side)[0]
