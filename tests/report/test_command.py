@@ -89,7 +89,7 @@ def test_a_result_page_has_the_command_and_paired_differences(
     text = capsys.readouterr().out
     assert "```\notil-exp -m preset=a,b\n```" in text
     # -1, -2, -3: mean -2, deviation 1, error 0.577.
-    assert "| 2 | b 4gpu\\_split | -2.00 ±0.58 n=3 |" in text
+    assert "| 2 | b 4gpu\\_split | ≈ -2.00 ±0.58 n=3 |" in text
     assert "| 1 | a 4gpu\\_split | **best** |" in text
 
 

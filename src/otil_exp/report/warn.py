@@ -50,7 +50,7 @@ def warnings(runs: Sequence[Run], columns: Sequence[Column]) -> list[str]:
         found += _judged_differently(column, begun)
     time = "latency/step_ms"
     found += [
-        f"Times mean nothing for {numbers(which)}: {why}. Pictures and bytes do."
+        f"Times mean nothing for {numbers(which)}: {why}. Their pictures and bytes count."
         for why, which in by_value(begun, lambda run: meaningless(run, time)).items()
         if why
     ]
