@@ -57,6 +57,13 @@ def test_scores_need_the_same_prompts_and_times_do_not(tmp_path: Path) -> None:
     [
         ("n", 100, 5000, "n differs: 100 in run 1; 5000 in run 2"),
         ("ground_truth", "coco 1a2b", "renders", "ground truth differs: coco 1a2b in run 1; renders in run 2"),
+        (
+            "ground_truth",
+            {"path": "/a/coco", "count": 9, "digest": "1a"},
+            {"path": "/a/coco", "count": 8, "digest": "2b"},
+            "ground truth differs: coco (9 pictures, 1a) in run 1; coco (8 pictures, 2b) in run 2",
+        ),
+        ("resize", "bilinear", "bicubic", "preprocessing differs: bilinear in run 1; bicubic in run 2"),
         ("model", "clip-a", "clip-b", "scorer differs: clip-a in run 1; clip-b in run 2"),
     ],
 )
@@ -66,6 +73,12 @@ def test_scores_need_the_same_judge(tmp_path: Path, field: str, one: Any, other:
     assert not same(tmp_path, FID, *found)
     words = warned(RunFolder(tmp_path / "1"), RunFolder(tmp_path / "2"))
     assert any(f"FID w/ GT is not comparable throughout, {said}" in sentence for sentence in words)
+
+
+def test_one_ground_truth_on_two_machines_is_one(tmp_path: Path) -> None:
+    truths = [{"path": f"/{machine}/coco", "count": 9, "digest": "1a"} for machine in ("node1", "home/me")]
+    found = [{"metrics": {FID: {"value": 20.0, "n": 100, "ground_truth": truth}}} for truth in truths]
+    assert same(tmp_path, FID, *found)
 
 
 def test_an_engine_that_fell_back_is_named_with_its_reason(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def fit(table: Table, missing: int) -> bool:
     """Make a table's columns narrower by `missing` characters (below 0) in all, and none than its longest word, which
     rich would cut; False where those are too wide."""
     widest = [max(map(cell_len, _texts(column))) for column in table.columns]
-    words = [max(cell_len(word) for text in _texts(column) for word in text.split() or [""]) for column in table.columns]
+    words = [
+        max(cell_len(word) for text in _texts(column) for word in text.split() or [""]) for column in table.columns
+    ]
     left = sum(widest) + missing - sum(words)
     if left < 0:
         return False

@@ -94,13 +94,13 @@ def _differences(what: str, settings: dict[str, Words], runs: Sequence[Run]) -> 
 
 
 def _judged_differently(column: Column, runs: Sequence[Run]) -> list[str]:
-    """Scorers, ground truths and sample counts that differ, the last where the prompts do not explain it."""
+    """Scorers, ground truths, resizing and sample counts that differ, the last where the prompts do not explain it."""
     measured = [run for run in runs if run.value(column.key) is not None]
     if not column.is_score:
         return []
     alike = len(by_value(measured, lambda run: SAME_JUDGEMENT["prompts"](run, column.key))) == 1
     found = []
-    for name in ("scorer", "ground truth", *["n"] * alike):
+    for name in ("scorer", "ground truth", "preprocessing", *["n"] * alike):
         values = by_value(measured, lambda run, name=name: SAME_JUDGEMENT[name](run, column.key))  # type: ignore[misc]
         if len(values) > 1:
             found.append(f"{column.header} is not comparable throughout, {say(name, values)}.")
