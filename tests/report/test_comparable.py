@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otil_exp.report.collect import collect
+from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.columns import columns
 from otil_exp.report.comparable import commit, comparable, machine
 from otil_exp.report.warn import numbers, warnings
@@ -142,3 +142,15 @@ def test_numbers_of_runs_are_joined_to_spans(tmp_path: Path) -> None:
     runs = collect([make_run(tmp_path, str(i)) for i in range(1, 8)])
     assert numbers([runs[0], runs[1], runs[2], runs[6]]) == "runs 1-3, 7"
     assert numbers(runs[4:5]) == "run 5"
+
+
+def test_scores_against_a_reference_that_is_another_one_now_are_named(tmp_path: Path) -> None:
+    """Made anew: one folder, another end. Gone: no folder. Still there: not a word."""
+    make_reference(tmp_path / "a", ended="2026-01-01T00:05:00+00:00")
+    for name, ended in (("1old", "2026-01-01T00:01:00+00:00"), ("2new", "2026-01-01T00:05:00+00:00")):
+        make_run(tmp_path / "a", name, scored_with={"reference run": ["0ref", ended]})
+    make_run(tmp_path / "b", "3alone", scored_with={"reference run": ["0ref", "2026-01-01T00:01:00+00:00"]}, method="x")
+    words = "Scores against the reference of {} are from one that is gone or was made anew since"
+    for grid, which in (("a", "run 2"), ("b", "run 1")):
+        found = [one for one in warnings(collect(find_folders([tmp_path / grid])), []) if "made anew since" in one]
+        assert [one.partition(":")[0] for one in found] == [words.format(which)]

@@ -22,14 +22,12 @@ STAGES = (
     "its prediction was made of."
 )
 
-TO_REFERENCE = (
-    "PSNR, SSIM, LPIPS, EfficientNet distance, FID w/ orig., seam: to the pictures of the reference run on one GPU "
-    "with the same prompts and seeds."
-)
+TO_REFERENCE = "to the pictures of the reference run on one GPU with the same prompts and seeds."
 
 
 def legend(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
     """One sentence for every mark that these runs and columns have."""
+    paired = [column.header for column in shown if column.key.startswith("ref/") or column.key.endswith("/orig")]
     every = [figure for column in shown for figure in figures(runs, column)]
     marks = [
         ("↑ more is better, ↓ less is better.", any(column.better for column in shown)),
@@ -50,6 +48,6 @@ def legend(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
         (TIMES, any(column.is_time or column.key.startswith("traffic/") for column in shown)),
         (MEMORY, any(column.key.startswith("memory/") for column in shown)),
         (STAGES, any(column.key.startswith("stages/") for column in shown)),
-        (TO_REFERENCE, any(column.key.startswith("ref/") or column.key == "fid/orig" for column in shown)),
+        (f"{'; '.join(paired)}: {TO_REFERENCE}", bool(paired)),
     ]
     return [sentence for sentence, there in marks if there]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from otil_exp.metrics.metric import REFERENCE
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.comparable import SAME_JUDGEMENT, commit, engine, machine, meaningless, model, prompts, size
@@ -55,7 +56,7 @@ def warnings(runs: Sequence[Run], columns: Sequence[Column]) -> list[str]:
         if why
     ]
     found += _other_engines(begun)
-    return found + _alone(begun)
+    return found + _alone(begun) + _outlived(begun)
 
 
 def say(name: str, values: dict[str, list[Run]]) -> str:
@@ -121,4 +122,20 @@ def _alone(runs: Sequence[Run]) -> list[str]:
     return [
         f"No finished reference run beside {numbers(alone)}: run the same command with preset=reference, "
         "then their own again, which only scores them anew."
+    ]
+
+
+def _outlived(runs: Sequence[Run]) -> list[str]:
+    """Scores against a reference run that is no longer the one that is there."""
+    found = []
+    for run in runs:
+        before = (run.record.get("scored_with") or {}).get(REFERENCE)
+        now = None if run.reference is None else [run.reference.folder.path.name, run.reference.record.get("ended")]
+        if before is not None and before != now:
+            found.append(run)
+    if not found:
+        return []
+    return [
+        f"Scores against the reference of {numbers(found)} are from one that is gone or was made anew since: type "
+        "their command again, or otil-exp-evaluate with their grid, to score them anew."
     ]
