@@ -183,6 +183,16 @@ def test_a_refresh_before_anything_is_read_leaves_nothing_to_send(composed: Comp
     assert not same(composed, *[[f"preset={p}", "refresh.period=3"] for p in ("otil_context", "balanced")])
 
 
+def test_a_codec_that_nothing_goes_through_does_not_come_to_the_noise_prediction(composed: Compose) -> None:
+    """otil_context gathers the noise prediction as it is, `balanced` in the codec's bytes."""
+    silent, plain = ["preset=otil_context", "refresh.period=2", "codec=int8"], ["preset=balanced", "refresh.period=2"]
+    assert same(composed, silent, plain)
+    assert not same(composed, silent, [*plain, "codec=int8"])
+    in_layers = [*silent, "codec.scope=all"]
+    assert not same(composed, in_layers, plain)
+    assert not same(composed, in_layers, [*plain, "codec=int8", "codec.scope=all"])
+
+
 def test_whose_halos_are_sent_matters_only_where_some_blocks_are_not(composed: Compose) -> None:
     halos = [f"preset.context.halos={choice}" for choice in ("chosen", "all")]
     for k, alike in (("k=all", True), ("k=quarter", False)):

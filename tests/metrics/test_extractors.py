@@ -134,7 +134,7 @@ def test_only_inception_is_called_fid(inception: Extractor, pictures: Tensor) ->
     names = {}
     for extractor in (inception, load_extractor("effnet_lite0"), load_extractor("shapes_classifier")):
         features = extractor(pictures[:3])
-        distances = set_distances(features, features[:2], extractor, "gt")
+        distances = set_distances(features, features[:2], extractor, "gt", paired=False)
         names[extractor.name] = tuple(distances)
         for distance in distances.values():
             assert (distance.extractor, distance.n, distance.n_reference) == (extractor.name, 3, 2)
@@ -158,8 +158,8 @@ def test_any_split_over_ranks_gives_one_process_s_distances(pictures: Tensor) ->
     for rank, share in enumerate(pictures.split([13, 5, 3, 1, 0])):
         with on_threads(1 + rank % 3):
             shards.append(extractor(share))
-    whole = set_distances(extractor(pictures), reference, extractor, "gt")
-    assert set_distances(np.concatenate(shards), reference, extractor, "gt") == whole
+    whole = set_distances(extractor(pictures), reference, extractor, "gt", paired=False)
+    assert set_distances(np.concatenate(shards), reference, extractor, "gt", paired=False) == whole
     assert whole["frechet_shapes/gt"].value > 0
 
 
@@ -173,7 +173,7 @@ def test_distances_tell_other_pictures_from_the_same(pictures: Tensor) -> None:
     for name in ("effnet_lite0", "shapes_classifier"):
         extractor = load_extractor(name)
         sets = [extractor(some) for some in (pictures[:8], pictures[:8] * 0.98, 1 - pictures[:8])]
-        near, far = (set_distances(some, sets[0], extractor, "orig") for some in sets[1:])
+        near, far = (set_distances(some, sets[0], extractor, "orig", paired=True) for some in sets[1:])
         for key in near:
             assert near[key].value < far[key].value
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +212,39 @@ def test_which_pictures_these_are_is_told_by_names_and_sizes(
 
 
 CAPTIONS = ["a large red circle on the left of a sky gradient", "a blue star", "a blue star"]
+
+
+def test_other_pictures_of_the_same_names_and_sizes_are_other_ones(tmp_path: Path) -> None:
+    """Uncompressed files of one size have one number of bytes, whatever they show."""
+    for name, grey in (("dark", 40), ("light", 200)):
+        (tmp_path / name).mkdir()
+        for picture in ("a.bmp", "b.bmp"):
+            save(tmp_path / name / picture, np.full((8, 6, 3), grey, np.uint8))
+    dark, light = (FolderPictures(tmp_path / name) for name in ("dark", "light"))
+    sizes = [[size for _, size, _ in pictures.files] for pictures in (dark, light)]
+    assert sizes[0] == sizes[1]
+    assert dark.identity["digest"] != light.identity["digest"]
+
+
+def test_a_link_to_nothing_is_named_and_a_folder_is_passed_over_whatever_its_name(folder: Path) -> None:
+    (folder / "more.png").mkdir()
+    assert len(FolderPictures(folder)) == 3
+    (folder / "d.png").symlink_to(folder / "gone.png")
+    with pytest.raises(ValueError, match=r"ground truth .*d\.png: No such file or directory; put it there or take"):
+        FolderPictures(folder)
+
+
+def test_a_transparent_grey_of_sixteen_bits_is_white(tmp_path: Path) -> None:
+    """Written by hand, as Pillow does not: two pixels of 40,000, which a tRNS chunk makes transparent, and 0."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    row = zlib.compress(b"\0" + struct.pack(">HHH", 40_000, 0, 40_000))
+    header = struct.pack(">IIBBBBB", 3, 1, 16, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"tRNS", struct.pack(">H", 40_000)), (b"IDAT", row), (b"IEND", b""))
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks))
+    assert FolderPictures(tmp_path)[0][0].tolist() == [[1.0, 0.0, 1.0]]
 
 
 def test_scenes_are_what_their_captions_ask_for() -> None:

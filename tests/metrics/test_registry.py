@@ -86,7 +86,7 @@ def scored(
             noise = np.random.default_rng([i, seed]).integers(0, 256, (256, 64, 3), dtype=np.uint8)
             Image.fromarray(noise).save(path)
         scores.append(score_picture(scorers, i, "a caption", paths[0], paths[1] if reference else None, boundaries))
-    truth = Truth({"path": "renders"}, {name: np.random.default_rng(0).random((pictures, 3)) for name in names})
+    truth = Truth({"path": "renders"}, {name: np.random.default_rng(0).random((pictures, 3)) for name in names}, True)
     return summarise(scorers, scores, boundaries, truth, "run the reference")
 
 
@@ -117,6 +117,18 @@ def test_every_documented_key_is_made_where_all_is_there(tmp_path: Path) -> None
     assert {key for key, _, _ in ROWS} == set(made)
     assert [key for key, entry in made.items() if entry["value"] is None] == ["memory/peak_mib"]
     assert all(entry["unit"] == lookup(key).unit for key, entry in made.items())
+
+
+def test_values_of_single_pictures_are_in_the_unit_of_their_mean(tmp_path: Path) -> None:
+    """Differences of two methods are taken of them, prompt by prompt, and shown beside the means."""
+    made = scored(tmp_path, 4, reference=True, boundaries=SEAM)
+    single = {key: entry for key, entry in made.items() if "per_image" in entry}
+    assert {"ref/psnr", "ref/step_levels", "text/clip_score", "seam/step_z"} <= set(single)
+    for key, entry in single.items():
+        values = [float(np.mean(value)) for value in entry["per_image"].values()]
+        assert len(values) == entry["n"] == 4, key
+        assert entry["value"] == pytest.approx(np.mean(values), rel=1e-12), key
+        assert entry["standard_error"] == pytest.approx(np.std(values, ddof=1) / 2, rel=1e-9, abs=1e-12), key
 
 
 @pytest.mark.parametrize("reference", [True, False])

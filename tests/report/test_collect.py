@@ -87,3 +87,34 @@ def test_a_run_that_only_has_a_config_says_that_it_never_began(tmp_path: Path) -
         None,
     )
     assert run.reason == f"never began: {folder.path} has a config.yaml and no record.json"
+
+
+def test_a_record_that_says_nothing_is_a_run_that_never_began(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "record.json").write_text("{}")
+    [run] = collect(find_folders([tmp_path]))
+    assert run.reason == f"never began: {tmp_path / 'run'} has a record.json that says nothing"
+
+
+def test_a_broken_run_does_not_make_the_others_names_longer(tmp_path: Path) -> None:
+    make_run(tmp_path, "1", method="guide")
+    (make_run(tmp_path, "2", method="guide").path / "config.yaml").unlink()
+    assert {run.label for run in collect(find_folders([tmp_path]))} == {"guide 4gpu_split (1)", "guide 4gpu_split (2)"}
+
+
+def test_one_cell_of_two_grids_has_two_names(tmp_path: Path) -> None:
+    for grid in ("monday", "tuesday"):
+        make_run(tmp_path / grid, "abc")
+        make_run(tmp_path / grid, "def", method="guide")
+    runs = collect(find_folders([tmp_path / "monday", tmp_path / "tuesday"]))
+    assert sorted(run.label for run in runs) == [
+        f"{method} 4gpu_split ({grid}/{name})"
+        for method, name in (("guide", "def"), ("otil", "abc"))
+        for grid in ("monday", "tuesday")
+    ]
+
+
+def test_a_value_that_is_no_number_is_none(tmp_path: Path) -> None:
+    make_run(tmp_path, "1", metrics={"ref/psnr": float("nan"), "ref/ssim": 0.5})
+    [run] = collect(find_folders([tmp_path]))
+    assert (run.value("ref/psnr"), run.value("ref/ssim")) == (None, 0.5)

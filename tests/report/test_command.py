@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from otil_exp.report.collect import find_folders
+from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.command import main
-from otil_exp.report.latex import escape
+from otil_exp.report.csv_table import csv_table
+from otil_exp.report.latex import escape, latex_table
 from otil_exp.report.table import summary
 from report.folders import make_grid, make_run
 
@@ -89,7 +90,7 @@ def test_a_result_page_has_the_command_and_paired_differences(
     text = capsys.readouterr().out
     assert "```\notil-exp -m preset=a,b\n```" in text
     # -1, -2, -3: mean -2, deviation 1, error 0.577.
-    assert "| 2 | b 4gpu\\_split | -2.00 ±0.58 n=3 |" in text
+    assert "| 2 | b 4gpu\\_split | ≈ -2.00 ±0.58 n=3 |" in text
     assert "| 1 | a 4gpu\\_split | **best** |" in text
 
 
@@ -119,6 +120,52 @@ def test_latex_is_a_table_that_latex_reads(tmp_path: Path) -> None:
     body = [line for line in text.splitlines() if not line.startswith("%")]
     assert "\n".join(body).isascii()
     assert {line.count("&") - line.count(r"\&") for line in body if line.endswith(r"\\")} == {4}
+
+
+def test_latex_says_n_once_where_it_is_one_and_else_in_every_cell(tmp_path: Path) -> None:
+    for name, n in (("a", 10), ("b", 3)):
+        make_run(tmp_path, name, method=name, metrics={"ref/psnr": {"value": 30.0, "n": n, "standard_error": 1.0}})
+    runs = collect(find_folders([tmp_path]))
+    text = latex_table(runs)
+    assert r"30.00 {\scriptsize $\pm$ 1.00} {\scriptsize n = 10} \\" in text
+    assert r"30.00 {\scriptsize $\pm$ 1.00} {\scriptsize n = 3} \\" in text
+    assert "n: pictures.}" in text
+    assert "n = 10 pictures.}" in latex_table(runs[:1])
+
+
+def test_csv_has_what_stands_beside_a_value_a_figure_a_column(tmp_path: Path) -> None:
+    truth = {"path": "/data/coco, 2017", "count": 5000, "digest": "1a2b"}
+    spread = {"value": 20.0, "n": 8, "median": 19.0, "p5": 18.0, "p95": 30.0}
+    fid = {"value": 9.5, "n": 100, "n_reference": 5000, "model": "inception", "ground_truth": truth}
+    make_run(tmp_path, "1", metrics={"latency/step_ms": spread, "fid/gt": fid, "reference/step_z": 0.25})
+    [row] = csv.DictReader(csv_table(collect(find_folders([tmp_path]))).splitlines())
+    assert {name: row[f"latency/step_ms.{name}"] for name in ("median", "p5", "p95", "n")} == {
+        "median": "19.0",
+        "p5": "18.0",
+        "p95": "30.0",
+        "n": "8",
+    }
+    assert row["fid/gt.n_reference"] == "5000"
+    assert [row[f"fid/gt.ground_truth.{part}"] for part in ("path", "count", "digest")] == [
+        "/data/coco, 2017",
+        "5000",
+        "1a2b",
+    ]
+    assert row["reference/step_z"] == "0.25"
+
+
+@pytest.mark.parametrize("output", ["page", "file/page.html"])
+def test_a_place_that_cannot_be_written_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    make_run(tmp_path / "grid", "1")
+    (tmp_path / "page").mkdir()
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "grid"), "-o", str(tmp_path / output)])
+    said = f"{ended.value} {capsys.readouterr().err}"
+    assert "is a folder: name a file in it" in said or "cannot be written" in said
+    assert str(tmp_path / output) in said
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otil_exp.report.collect import collect
+from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.columns import columns
 from otil_exp.report.comparable import commit, comparable, machine
 from otil_exp.report.warn import numbers, warnings
@@ -57,6 +57,13 @@ def test_scores_need_the_same_prompts_and_times_do_not(tmp_path: Path) -> None:
     [
         ("n", 100, 5000, "n differs: 100 in run 1; 5000 in run 2"),
         ("ground_truth", "coco 1a2b", "renders", "ground truth differs: coco 1a2b in run 1; renders in run 2"),
+        (
+            "ground_truth",
+            {"path": "/a/coco", "count": 9, "digest": "1a"},
+            {"path": "/a/coco", "count": 8, "digest": "2b"},
+            "ground truth differs: coco (9 pictures, 1a) in run 1; coco (8 pictures, 2b) in run 2",
+        ),
+        ("resize", "bilinear", "bicubic", "preprocessing differs: bilinear in run 1; bicubic in run 2"),
         ("model", "clip-a", "clip-b", "scorer differs: clip-a in run 1; clip-b in run 2"),
     ],
 )
@@ -66,6 +73,12 @@ def test_scores_need_the_same_judge(tmp_path: Path, field: str, one: Any, other:
     assert not same(tmp_path, FID, *found)
     words = warned(RunFolder(tmp_path / "1"), RunFolder(tmp_path / "2"))
     assert any(f"FID w/ GT is not comparable throughout, {said}" in sentence for sentence in words)
+
+
+def test_one_ground_truth_on_two_machines_is_one(tmp_path: Path) -> None:
+    truths = [{"path": f"/{machine}/coco", "count": 9, "digest": "1a"} for machine in ("node1", "home/me")]
+    found = [{"metrics": {FID: {"value": 20.0, "n": 100, "ground_truth": truth}}} for truth in truths]
+    assert same(tmp_path, FID, *found)
 
 
 def test_an_engine_that_fell_back_is_named_with_its_reason(tmp_path: Path) -> None:
@@ -129,3 +142,15 @@ def test_numbers_of_runs_are_joined_to_spans(tmp_path: Path) -> None:
     runs = collect([make_run(tmp_path, str(i)) for i in range(1, 8)])
     assert numbers([runs[0], runs[1], runs[2], runs[6]]) == "runs 1-3, 7"
     assert numbers(runs[4:5]) == "run 5"
+
+
+def test_scores_against_a_reference_that_is_another_one_now_are_named(tmp_path: Path) -> None:
+    """Made anew: one folder, another end. Gone: no folder. Still there: not a word."""
+    make_reference(tmp_path / "a", ended="2026-01-01T00:05:00+00:00")
+    for name, ended in (("1old", "2026-01-01T00:01:00+00:00"), ("2new", "2026-01-01T00:05:00+00:00")):
+        make_run(tmp_path / "a", name, scored_with={"reference run": ["0ref", ended]})
+    make_run(tmp_path / "b", "3alone", scored_with={"reference run": ["0ref", "2026-01-01T00:01:00+00:00"]}, method="x")
+    words = "Scores against the reference of {} are from one that is gone or was made anew since"
+    for grid, which in (("a", "run 2"), ("b", "run 1")):
+        found = [one for one in warnings(collect(find_folders([tmp_path / grid])), []) if "made anew since" in one]
+        assert [one.partition(":")[0] for one in found] == [words.format(which)]

@@ -37,3 +37,20 @@ def test_a_narrow_one_shows_run_by_run_and_no_word_is_cut(width: int, tmp_path: 
     after = " ".join(" ".join(lines[lines.index("otil: done") + 1 :]).split())
     assert "ms/step 12.3," in after
     assert "PSNR dB 31.42" in after
+
+
+@pytest.mark.parametrize("width", range(60, 121, 4))
+def test_what_tells_runs_apart_is_never_cut(width: int, tmp_path: Path) -> None:
+    """Cells that differ in a codec alone: at every width each word of a row, of the head too, is there whole."""
+    metrics = {"latency/step_ms": 1234.5, "ref/psnr": 31.42, "ref/step_levels": 0.92}
+    runs = [
+        make_run(tmp_path, name, method="otil_context", metrics=metrics, config={"codec": {"quantizer": name}})
+        for name in ("residual4", "none")
+    ]
+    out = StringIO()
+    Console(file=out, width=width).print(summary(runs))
+    text = out.getvalue()
+    assert "…" not in text
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    for word in ("quantizer=residual4", "quantizer=none", "otil_context", "1234.5", "31.42", "4gpu_split", "topology"):
+        assert word in text, word

@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import sqrt
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from otil_exp.report.collect import Run, collect
 from otil_exp.report.columns import PSNR
-from otil_exp.report.paired import against_best, difference
+from otil_exp.report.figures import figures
+from otil_exp.report.paired import Difference, against_best, difference, needed_errors
 from report.folders import make_run
 
 
@@ -28,7 +31,22 @@ def test_a_difference_is_the_mean_of_differences_with_their_error(tmp_path: Path
     # 1, 2, 3: mean 2, deviation 1, error 1 / sqrt 3.
     assert (found.mean, found.n) == (2.0, 3)
     assert found.error == pytest.approx(1 / sqrt(3))
-    assert found.told_apart
+    assert not found.told_apart  # 3.46 errors, and three prompts need 4.3
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 11, 12, 20, 60, 1000])
+def test_so_many_errors_are_needed_as_student_says(n: int) -> None:
+    assert needed_errors(n) == pytest.approx(stats.t.ppf(0.975, n - 1), abs=0.006)
+
+
+def test_chance_tells_methods_apart_in_five_of_a_hundred_cases() -> None:
+    """Two methods that do not differ, over 3 prompts: two standard errors would part them in 18 of a hundred."""
+    apart = np.random.default_rng(0).normal(size=(4000, 3))
+    errors = apart.std(axis=1, ddof=1) / sqrt(3)
+    pairs = zip(apart.mean(axis=1), errors, strict=True)
+    found = [Difference(mean=mean, error=error, n=3).told_apart for mean, error in pairs]
+    assert 0.04 < np.mean(found) < 0.06
+    assert np.mean(np.abs(apart.mean(axis=1)) >= 2 * errors) > 0.16
 
 
 def test_seams_of_a_picture_count_once_and_few_prompts_say_nothing(tmp_path: Path) -> None:
@@ -52,3 +70,11 @@ def test_everyone_is_set_against_the_best_it_can_be_compared_with(tmp_path: Path
     assert found[a.number] is not None
     assert found[a.number].mean == -1
     assert against_best([a], PSNR) == {}
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_a_best_of_few_prompts_is_not_told_apart_from_the_others(tmp_path: Path, prompts: int) -> None:
+    low, high = ({f"{i:02d}": start + i for i in range(prompts)} for start in (10.0, 30.0))
+    best, other = figures(runs_of(tmp_path, a=high, b=low), PSNR)
+    assert (best.best, best.tied) == (True, False)
+    assert (other.best, other.tied) == (False, True)

@@ -156,8 +156,8 @@ def test_the_table_comes_whatever_a_folder_lacks(tmp_path: Path) -> None:
     pictures.images.mkdir(parents=True)
     text = " ".join(shown(empty, early, unplanned, bare, pictures).split())
     assert "otil failed on rank 1: RuntimeError: no interface eth99" in text
-    assert "unknown failed on rank 0: RuntimeError: no interface eth99" in text
-    assert "unknown failed on rank ?: ?" in text
+    assert "unknown (unplanned) failed on rank 0: RuntimeError: no interface eth99" in text
+    assert "unknown (bare) failed on rank ?: ?" in text
     assert "missing" in text
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from otil_exp.config import MetricsConfig
 from otil_exp.metrics import ground_truth
+from otil_exp.metrics.extractors import load_extractor
 from otil_exp.run.scores import Share, is_scored, score_run
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.reference import References, find_reference
@@ -269,6 +271,31 @@ def test_kept_features_that_are_cut_or_cannot_be_kept_are_made_again(tmp_path: P
     shutil.rmtree(cache / "otil_exp")
     (cache / "otil_exp").write_text("no folder")
     assert score(folder, settings)["kernel_shapes/gt"] == first
+
+
+def test_renders_are_the_partners_of_the_pictures_that_show_the_same_prompt(tmp_path: Path) -> None:
+    """Picture i and render i are alike whatever the method does: a kernel distance that counted the pairs would be far
+    below 0 for a run of perfect pictures. It is a double loop over i != j in float64 here."""
+    count = 5
+    renders = ground_truth.ScenePictures([CAPTION] * count, SIDE, SIDE)
+    levels = [(one.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8) for one in renders]
+    blurred = [Image.fromarray(one).resize((16, 16)).resize((SIDE, SIDE)) for one in levels]
+    scores = {}
+    for name, pictures in (("perfect", [Image.fromarray(one) for one in levels]), ("blurred", blurred)):
+        run = run_folder(tmp_path / name / "run", "otil", pictures.__getitem__, pictures=count)
+        settings = MetricsConfig(extractors=["shapes_classifier"], ground_truth="renders")
+        scores[name] = score(run, settings)["kernel_shapes/gt"]["value"]
+    features = load_extractor("shapes_classifier")
+    x = features([torch.from_numpy(np.asarray(one) / 255).permute(2, 0, 1) for one in blurred])
+    y = features(renders)
+
+    def k(a: np.ndarray, b: np.ndarray) -> float:
+        return float((a @ b / len(a) + 1) ** 3)
+
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    expected = np.mean([k(x[i], x[j]) + k(y[i], y[j]) - k(x[i], y[j]) - k(x[j], y[i]) for i, j in pairs])
+    assert scores["blurred"] == pytest.approx(expected, rel=1e-6)
+    assert abs(scores["perfect"]) < 1e-3 * scores["blurred"]  # not 0: pictures have 8 bits, renders are floats
 
 
 def test_rank_0_decides_on_the_reference_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

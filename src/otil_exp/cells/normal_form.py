@@ -21,6 +21,12 @@ def effective(config: ExperimentConfig) -> ExperimentConfig:
     Two cells with equal effective configs make the same pictures in the same way. Expects a validated config whose
     device is resolved.
     """
+    found = _normalised(config)
+    again = method_of(found).comes_to(found.preset, found)  # a codec that nothing goes through is gone by now
+    return found if again == found.preset else _normalised(replace(found, preset=again))
+
+
+def _normalised(config: ExperimentConfig) -> ExperimentConfig:
     config = replace(config, preset=method_of(config).comes_to(config.preset, config))
     method, topology = method_of(config), topology_of(config)
     config = replace(config, topology=TopologyConfig(world_size=topology.world_size, split_batch=topology.split_batch))

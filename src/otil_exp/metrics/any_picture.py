@@ -68,6 +68,8 @@ def _as_rgb(path: Path, picture: Image.Image) -> Image.Image:
                 f"{path} has values from {values.min() * white:g} to {values.max() * white:g}, and white is "
                 f"{white:g}: save it with 8 or 16 bits a channel, or as floats in [0, 1]"
             )
+        if isinstance(clear := picture.info.get("transparency"), int):  # one grey that is transparent
+            values[values == clear / white] = 1
         return Image.fromarray((values * 255).round().astype(np.uint8)).convert("RGB")
     if picture.has_transparency_data:
         shown = picture.convert("RGBA")

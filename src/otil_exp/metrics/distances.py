@@ -35,14 +35,14 @@ class SetDistance:
 
 
 def set_distances(
-    features: np.ndarray, reference: np.ndarray, extractor: Extractor, against: str
+    features: np.ndarray, reference: np.ndarray, extractor: Extractor, against: str, *, paired: bool
 ) -> dict[str, SetDistance]:
     """Frechet and kernel distance under their names, such as fid/orig and kid/orig (against="orig" or "gt").
 
-    features (n, size), reference (m, size): both of `extractor`; against "orig" picture i of both has one prompt and
-    seed. Raises ValueError for fewer than 2 pictures.
+    features (n, size), reference (m, size): both of `extractor`. paired: picture i of both shows the same prompt, as
+    the reference run's pictures and renders of the captions do. Raises ValueError for fewer than 2 pictures.
     """
-    kernel = kernel_distance(features, reference, paired=against == "orig")
+    kernel = kernel_distance(features, reference, paired=paired)
     values: dict[str, tuple[float, float | None]] = {
         f"{extractor.frechet_name}/{against}": (frechet_distance(features, reference), None),
         f"{extractor.kernel_name}/{against}": (kernel.value, kernel.standard_error),

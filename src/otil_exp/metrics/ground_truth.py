@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -26,9 +27,15 @@ from otil_exp.shapes.scenes import jitter, parse, render
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Files of a folder that count as pictures, in either case."""
 
+SAMPLE = 4096
+"""Bytes of a file that are looked at in three places, to tell its picture from another of the same size."""
+
 
 class _Pictures(Sequence[Tensor]):
     """What a subclass makes one by one, with slices that stay lists."""
+
+    paired: bool
+    """Whether picture i shows what prompt i asks for: nobody knows that of a folder's files."""
 
     def _make(self, index: int) -> Tensor:
         raise NotImplementedError
@@ -51,6 +58,8 @@ class FolderPictures(_Pictures):
     folder that is not there or holds no pictures.
     """
 
+    paired = False
+
     def __init__(self, folder: Path | str, height: int | None = None, width: int | None = None) -> None:
         self.folder = Path(folder).expanduser()
         if not os.path.isdir(self.folder):
@@ -69,9 +78,10 @@ class FolderPictures(_Pictures):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which pictures these are, for entries of metrics.json: path, count, digest of names and sizes in bytes."""
-        named = [(name, size) for name, size, _ in self.files]
-        return {"path": str(self.folder.absolute()), "count": len(self), "digest": digest(named)}
+        """Which pictures these are, for entries of metrics.json: path, count, digest of names, sizes in bytes, and
+        SAMPLE bytes from three places of each: others under the same names have another one, on any machine."""
+        seen = _fingerprint(self.folder, self.folder.stat().st_mtime_ns)
+        return {"path": str(self.folder.absolute()), "count": len(self), "digest": seen}
 
     @property
     def content(self) -> str:
@@ -94,9 +104,31 @@ class FolderPictures(_Pictures):
 @lru_cache
 def _listing(folder: Path, changed: int) -> tuple[tuple[str, int, int], ...]:
     """Name, size in bytes and time of change of a folder's pictures; looked at once for all cells of a grid."""
-    found = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
-    stats = [(path.name, path.stat()) for path in sorted(found)]
+    named = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    with _named():
+        stats = [(path.name, path.stat()) for path in sorted(named) if not path.is_dir()]
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+@lru_cache
+def _fingerprint(folder: Path, changed: int) -> str:
+    seen = hashlib.sha256()
+    for name, size, _ in _listing(folder, changed):
+        seen.update(json.dumps([name, size]).encode())
+        with _named(), (folder / name).open("rb") as file:
+            for start in (0, size // 2, max(size - SAMPLE, 0)):
+                file.seek(start)
+                seen.update(file.read(SAMPLE))
+    return seen.hexdigest()[:12]
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """A link to nothing, or a file that may not be read, is a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"ground truth {error.filename}: {error.strerror}; put it there or take it out") from error
 
 
 @lru_cache
@@ -118,6 +150,8 @@ class ScenePictures(_Pictures):
     for a picture that is not square.
     """
 
+    paired = True
+
     def __init__(self, captions: Sequence[str], height: int, width: int) -> None:
         if height != width:
             raise ValueError(f"{height}x{width}: scenes are drawn square only, use height={width} here")
@@ -130,8 +164,9 @@ class ScenePictures(_Pictures):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which pictures these are, for entries of metrics.json: "renders", count, digest of the captions."""
-        return {"path": "renders", "count": len(self), "digest": digest(self.captions)}
+        """Which pictures these are, for entries of metrics.json: "renders", count, digest of the captions, and that
+        they were compared pair by pair (earlier versions did not)."""
+        return {"path": "renders", "count": len(self), "digest": digest(self.captions), "paired": self.paired}
 
     def _make(self, index: int) -> Tensor:
         return render([self.scenes[index]], self.side)[0]

@@ -27,8 +27,8 @@ class KernelDistance(NamedTuple):
 def kernel_distance(features: np.ndarray, reference: np.ndarray, *, paired: bool = False) -> KernelDistance:
     """Unbiased squared MMD, kernel (x.y / d + 1)^3, over all pictures and no random subsets (Binkowski et al. 2018).
 
-    features: (n, d), reference: (m, d). paired: picture i of both sets comes from one prompt and seed (n = m), so that
-    the two are alike whatever the sets are; the n terms between them would pull the value below 0 and are left out.
+    features: (n, d), reference: (m, d). paired: picture i of both sets comes from one prompt (n = m), so that the two
+    are alike whatever the sets are; the n terms between them would pull the value below 0 and are left out.
     Then equal sets have distance 0. Raises ValueError as `as_sets` says.
     """
     with repeatable():

@@ -15,6 +15,7 @@ from otil_exp.metrics.metric import GROUND_TRUTH, REFERENCE, SEAMS
 from otil_exp.metrics.picture import PictureScores, Scorers
 from otil_exp.metrics.registry import COST, METRICS, SETS, STAGES, lookup
 from otil_exp.metrics.seam import Boundaries
+from otil_exp.metrics.sizes import SHAPES
 from otil_exp.metrics.text_image import clip_score
 
 
@@ -27,6 +28,9 @@ class Truth:
 
     features: dict[str, np.ndarray]
     """(n, size) by extractor."""
+
+    paired: bool
+    """Whether its picture i shows what the run's prompt i asks for."""
 
 
 def entry(key: str, value: float | None, n: int, model: str | None = None, **more: Any) -> dict[str, Any]:
@@ -87,7 +91,9 @@ def _sets(scorers: Scorers, scores: Sequence[PictureScores], truth: Truth | None
             reference = np.concatenate(sets) if sets else np.zeros((0, extractor.size))
             if min(len(own), len(reference)) < 2:
                 continue
-            for key, distance in set_distances(np.concatenate(own), reference, extractor, against).items():
+            paired = against == "orig" or (truth is not None and truth.paired)
+            distances = set_distances(np.concatenate(own), reference, extractor, against, paired=paired)
+            for key, distance in distances.items():
                 more = {name: value for name, value in asdict(distance).items() if name not in IN_EVERY_ENTRY}
                 if truth is not None and against == "gt":
                     more["ground_truth"] = truth.identity
@@ -135,10 +141,11 @@ def _text_image(scorers: Scorers, scores: Sequence[PictureScores]) -> dict[str, 
     if scorers.text_image is None:
         return {}
     cosines = {f"{score.prompt:02d}": score.cosine for score in scores if score.cosine is not None}
-    model, values = scorers.text_image.name, list(cosines.values())
-    more = {"per_image": cosines, "truncated": sum(score.truncated for score in scores), "scale": "100 max(cosine, 0)"}
-    key = model if model == "shapes_text_image" else "clip_score"
-    return {f"text/{key}": entry(f"text/{key}", clip_score(values), len(values), model, **more)}
+    model = scorers.text_image.name
+    key = f"text/{model if model == SHAPES else 'clip_score'}"
+    by_picture = {prompt: clip_score([value]) for prompt, value in cosines.items()}
+    more = {"cosines": cosines, "truncated": sum(score.truncated for score in scores), "scale": "100 max(cosine, 0)"}
+    return {key: _over_pictures(key, by_picture, model) | more}
 
 
 def _over_pictures(key: str, values: dict[str, float], model: str | None = None) -> dict[str, Any]:

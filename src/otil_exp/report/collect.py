@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,8 +58,9 @@ class Run:
             return f"rank {self.record.get('failed_rank', '?')}: {self.record.get('error', '?')}"
         if self.status == "broken":
             return str(self.record["error"])
-        if self.status == "missing" and self.config and not self.folder.planned:
-            return f"never began: {self.folder.path} has a config.yaml and no record.json"
+        if self.status == "missing" and not self.folder.planned:
+            why = "has a config.yaml and no record.json" if self.config else "has a record.json that says nothing"
+            return f"never began: {self.folder.path} {why}"
         return None
 
     @property
@@ -77,9 +79,9 @@ class Run:
         return dict(self.metrics.get(key, {}))
 
     def value(self, key: str) -> float | None:
-        """A metric's value; None where it was not measured."""
+        """A metric's value; None where it was not measured, or is no number (NaN)."""
         value = self.entry(key).get("value")
-        return None if value is None else float(value)
+        return None if value is None or math.isnan(value) else float(value)
 
     def per_picture(self, key: str) -> dict[str, float]:
         """A metric of single pictures by prompt, the mean over a picture's seams; empty for others."""

@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--table is printed as it ends a grid: leave -o out, or take --markdown, --latex or --csv")
     if parsed.published and (parsed.table or parsed.form in ("latex", "csv")):
         parser.error("--published goes into the page or --markdown: leave --table, --latex and --csv out")
+    if parsed.output and parsed.output.is_dir():
+        parser.error(f"-o {parsed.output} is a folder: name a file in it, such as {parsed.output / 'report.html'}")
     if parsed.links and parsed.form in ("latex", "csv"):
         parser.error(f"--{parsed.form} holds what was measured alone: take --markdown, --table or the page for --links")
     try:
@@ -134,8 +136,11 @@ def _write(text: str, path: Path | None) -> None:
     if path is None:
         print(text.removesuffix("\n"))
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"{path} cannot be written ({error.strerror}): name another file with -o FILE") from error
 
 
 if __name__ == "__main__":

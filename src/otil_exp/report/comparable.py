@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from otil_exp.report.collect import Run
@@ -116,6 +117,14 @@ def _said(field: str) -> Aspect:
     return lambda run, key: str(run.entry(key).get(field))
 
 
+def _truth(found: Any) -> str:
+    """Which pictures, wherever a machine has them: val2017 (5000 pictures, 1a2b3c)."""
+    if not isinstance(found, dict):
+        return str(found)
+    paired = ", as pairs" if found.get("paired") else ""
+    return f"{Path(str(found.get('path'))).name} ({found.get('count')} pictures, {found.get('digest')}{paired})"
+
+
 SAME_PICTURES: dict[str, Aspect] = {"picture": lambda run, key: run.picture_key}
 """Model, size, steps, guidance, scheduler: what makes a picture but the method."""
 
@@ -130,5 +139,6 @@ SAME_JUDGEMENT: dict[str, Aspect] = {
     "groupnorm": lambda run, key: str(run.config.get("groupnorm")),
     "n": _said("n"),
     "scorer": _said("model"),
-    "ground truth": _said("ground_truth"),
+    "ground truth": lambda run, key: _truth(run.entry(key).get("ground_truth")),
+    "preprocessing": _said("resize"),
 }

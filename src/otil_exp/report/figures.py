@@ -9,7 +9,7 @@ from otil_exp.report.best import best_of, rivals
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.comparable import baseline, doubt, meaningless
-from otil_exp.report.paired import difference
+from otil_exp.report.paired import difference, too_few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Figure:
     """Samples, spread, and why not to trust it."""
     best: bool = False
     tied: bool = False
-    """Not the best, and over the same prompts less than two standard errors away from it."""
+    """Not the best, and over the same prompts not told apart from it."""
     doubtful: bool = False
 
     @property
@@ -97,4 +97,4 @@ def _marked(run: Run, among: Sequence[Run], found: Mapping[int, Figure], column:
     if figure.text == found[best.number].text:
         return replace(figure, best=True)
     apart = difference(run, best, column.key)
-    return replace(figure, tied=apart is not None and not apart.told_apart)
+    return replace(figure, tied=not apart.told_apart if apart else too_few(run, best, column.key))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 
@@ -22,10 +23,26 @@ class FirstThatFits:
             if measured.maximum <= options.max_width:
                 yield table
                 return
-        if measured.minimum <= options.max_width:  # its longest words fit
+        if fit(table, options.max_width - measured.maximum):
             yield table
         else:
             yield from stacked(table)
+
+
+def fit(table: Table, missing: int) -> bool:
+    """Make a table's columns narrower by `missing` characters (below 0) in all, and none than its longest word, which
+    rich would cut; False where those are too wide."""
+    widest = [max(map(cell_len, _texts(column))) for column in table.columns]
+    words = [
+        max(cell_len(word) for text in _texts(column) for word in text.split() or [""]) for column in table.columns
+    ]
+    left = sum(widest) + missing - sum(words)
+    if left < 0:
+        return False
+    for column, least, most in zip(table.columns, words, widest, strict=True):
+        column.width = min(most, least + left)
+        left -= column.width - least
+    return True
 
 
 def stacked(table: Table) -> Iterator[Text]:
@@ -36,3 +53,7 @@ def stacked(table: Table) -> Iterator[Text]:
         yield Text(f"{first}: {last}", overflow="fold")
         figures = [f"{header} {value}" for header, value in zip(headers[1:-1], middle, strict=True) if value != "-"]
         yield Text("  " + ", ".join(figures), overflow="fold")
+
+
+def _texts(column: Column) -> list[str]:
+    return [str(column.header), *map(str, column.cells)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import columns
@@ -44,8 +44,11 @@ def latex_table(runs: Sequence[Run]) -> str:
     by_column = [figures(runs, column) for column in shown]
     comments = [*(f"{name}: {value}" for name, value in shared_facts(runs)), *command(runs)]
     head = ["run", *(f"{column.header} {column.arrow}".strip() for column in shown)]
+    counts = {column[i].n for column in by_column for i, run in enumerate(runs) if run in done} - {None}
     rows = [
-        [escape(run.label), *(_cell(column[i]) for column in by_column)] for i, run in enumerate(runs) if run in done
+        [escape(run.label), *(_cell(column[i], with_n=len(counts) > 1) for column in by_column)]
+        for i, run in enumerate(runs)
+        if run in done
     ]
     return "\n".join(
         [
@@ -59,7 +62,7 @@ def latex_table(runs: Sequence[Run]) -> str:
             *(" & ".join(row) + r" \\" for row in rows),
             r"\bottomrule",
             r"\end{tabular}",
-            rf"\caption{{{escape(' '.join([*legend(runs, shown), _samples(by_column)]).strip())}}}",
+            rf"\caption{{{escape(' '.join([*legend(runs, shown), _samples(counts)]).strip())}}}",
             r"\end{table}",
         ]
     )
@@ -79,14 +82,14 @@ def _plain(character: str) -> str:
     return bare if bare.isascii() and bare.isalnum() else "?"
 
 
-def _cell(figure: Figure) -> str:
+def _cell(figure: Figure, *, with_n: bool) -> str:
     text = rf"\textbf{{{figure.text}}}" if figure.best else f"({figure.text})" if figure.doubtful else figure.text
     text = rf"$\approx$ {text}" if figure.tied else text
     text += rf" {{\scriptsize $\pm$ {figure.error}}}" if figure.error else ""
-    return text + (rf" {{\scriptsize {escape(figure.delta)}}}" if figure.delta else "")
+    text += rf" {{\scriptsize {escape(figure.delta)}}}" if figure.delta else ""
+    return text + (rf" {{\scriptsize n = {figure.n}}}" if with_n and figure.n is not None else "")
 
 
-def _samples(by_column: Sequence[Sequence[Figure]]) -> str:
-    """n = 10 pictures, where all scores have the same."""
-    counts = {figure.n for column in by_column for figure in column if figure.n is not None}
-    return f"n = {counts.pop()} pictures." if len(counts) == 1 else ""
+def _samples(counts: Collection[int | None]) -> str:
+    """n = 10 pictures, where all scores have the same; else it stands beside each."""
+    return f"n = {next(iter(counts))} pictures." if len(counts) == 1 else "n: pictures." if counts else ""

@@ -92,7 +92,7 @@ def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
         for run in runs
         if any(run.number in apart for _, apart in found)
     ]
-    words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: less than two of them."
+    words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: may be chance."
     head = ["#", "run", *(f"{column.header} {column.arrow}" for column, _ in found)]
     return ["", "## Paired differences", "", words, "", *laid_out(head, rows, left=1)]
 

@@ -25,8 +25,18 @@ class Difference:
 
     @property
     def told_apart(self) -> bool:
-        """Whether the mean is two standard errors or more away from zero."""
-        return self.mean != 0 and abs(self.mean) >= 2 * self.error
+        """Whether chance leaves so large a mean of so many differences in less than 5 % of cases."""
+        return self.mean != 0 and abs(self.mean) >= needed_errors(self.n) * self.error
+
+
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""97.5 % quantiles of Student's t with 1 to 9 degrees of freedom."""
+
+
+def needed_errors(n: int) -> float:
+    """Standard errors that a mean over n values must be away from zero at the 5 % level (Student's t, n >= 2)."""
+    freedom = n - 1
+    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96 + 2.37 / freedom + 2.82 / freedom**2
 
 
 def difference(run: Run, other: Run, key: str) -> Difference | None:
@@ -35,6 +45,12 @@ def difference(run: Run, other: Run, key: str) -> Difference | None:
     if found is None or found.standard_error is None or found.n < FEWEST:
         return None
     return Difference(mean=found.mean, error=found.standard_error, n=found.n)
+
+
+def too_few(run: Run, other: Run, key: str) -> bool:
+    """Whether two runs are compared picture by picture, and share so few prompts that no difference is certain."""
+    own, others = run.per_picture(key), other.per_picture(key)
+    return bool(own and others) and len(own.keys() & others.keys()) < FEWEST
 
 
 def against_best(runs: Sequence[Run], column: Column) -> dict[int, Difference | None]:

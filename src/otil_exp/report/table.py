@@ -67,7 +67,7 @@ def _renewal(effective: dict[str, Any]) -> str:
 
 def _paths(runs: Sequence[Run]) -> list[Text]:
     shown = [run for run in runs if run.folder.images.exists()]
-    return [Text(f"{run.method}: {run.folder.images}", overflow="fold") for run in shown]
+    return [Text(f"{run.label}: {run.folder.images}", overflow="fold") for run in shown]
 
 
 def _warnings(runs: Sequence[Run]) -> list[Text]:
@@ -82,5 +82,5 @@ def _failures(runs: Sequence[Run]) -> list[Text]:
 
 def _failure(run: Run) -> str:
     if run.status == "failed":
-        return f"{run.method} failed on {run.reason} ({run.folder.path})"
-    return f"{run.method} is broken: {run.reason}" if run.status == "broken" else f"{run.method} {run.reason}"
+        return f"{run.label} failed on {run.reason} ({run.folder.path})"
+    return f"{run.label} is broken: {run.reason}" if run.status == "broken" else f"{run.label} {run.reason}"

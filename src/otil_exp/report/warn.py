@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from otil_exp.metrics.metric import REFERENCE
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.comparable import SAME_JUDGEMENT, commit, engine, machine, meaningless, model, prompts, size
@@ -50,12 +51,12 @@ def warnings(runs: Sequence[Run], columns: Sequence[Column]) -> list[str]:
         found += _judged_differently(column, begun)
     time = "latency/step_ms"
     found += [
-        f"Times mean nothing for {numbers(which)}: {why}. Pictures and bytes do."
+        f"Times mean nothing for {numbers(which)}: {why}. Their pictures and bytes count."
         for why, which in by_value(begun, lambda run: meaningless(run, time)).items()
         if why
     ]
     found += _other_engines(begun)
-    return found + _alone(begun)
+    return found + _alone(begun) + _outlived(begun)
 
 
 def say(name: str, values: dict[str, list[Run]]) -> str:
@@ -94,13 +95,13 @@ def _differences(what: str, settings: dict[str, Words], runs: Sequence[Run]) -> 
 
 
 def _judged_differently(column: Column, runs: Sequence[Run]) -> list[str]:
-    """Scorers, ground truths and sample counts that differ, the last where the prompts do not explain it."""
+    """Scorers, ground truths, resizing and sample counts that differ, the last where the prompts do not explain it."""
     measured = [run for run in runs if run.value(column.key) is not None]
     if not column.is_score:
         return []
     alike = len(by_value(measured, lambda run: SAME_JUDGEMENT["prompts"](run, column.key))) == 1
     found = []
-    for name in ("scorer", "ground truth", *["n"] * alike):
+    for name in ("scorer", "ground truth", "preprocessing", *["n"] * alike):
         values = by_value(measured, lambda run, name=name: SAME_JUDGEMENT[name](run, column.key))  # type: ignore[misc]
         if len(values) > 1:
             found.append(f"{column.header} is not comparable throughout, {say(name, values)}.")
@@ -121,4 +122,20 @@ def _alone(runs: Sequence[Run]) -> list[str]:
     return [
         f"No finished reference run beside {numbers(alone)}: run the same command with preset=reference, "
         "then their own again, which only scores them anew."
+    ]
+
+
+def _outlived(runs: Sequence[Run]) -> list[str]:
+    """Scores against a reference run that is no longer the one that is there."""
+    found = []
+    for run in runs:
+        before = (run.record.get("scored_with") or {}).get(REFERENCE)
+        now = None if run.reference is None else [run.reference.folder.path.name, run.reference.record.get("ended")]
+        if before is not None and before != now:
+            found.append(run)
+    if not found:
+        return []
+    return [
+        f"Scores against the reference of {numbers(found)} are from one that is gone or was made anew since: type "
+        "their command again, or otil-exp-evaluate with their grid, to score them anew."
     ]

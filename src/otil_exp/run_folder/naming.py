@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,12 +41,16 @@ def short_name(record: dict[str, Any]) -> str:
 
 
 def variants(folders: Sequence[RunFolder]) -> list[str]:
-    """For each run, "key=value ..." of what differs among the runs of the same short name; mostly empty."""
+    """For each run, "key=value ..." of what differs among the runs of the same short name; mostly empty.
+
+    A run without a config, such as a broken one, has none, and makes the others' no longer.
+    """
     alike: dict[str, list[int]] = defaultdict(list)
     said = [said_by(folder) for folder in folders]
     settings = [_flat(config) for _, config in said]
     for i, (record, _) in enumerate(said):
-        alike[short_name(record)].append(i)
+        if settings[i]:
+            alike[short_name(record)].append(i)
     found = [""] * len(folders)
     for same in alike.values():
         keys = dict.fromkeys(key for i in same for key in settings[i])
@@ -57,15 +61,20 @@ def variants(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def names(folders: Sequence[RunFolder]) -> list[str]:
-    """A name for each run, different for all: short, with what differs, then the folder's where nothing else does."""
-    found = [
+    """A name for each run, different for all: short, with what differs, then the folder's where nothing else does, and
+    the grid's where one cell is in several."""
+    first = [
         f"{short_name(said_by(folder)[0])} {variant}".strip()
         for folder, variant in zip(folders, variants(folders), strict=True)
     ]
-    return [
-        name if found.count(name) == 1 else f"{name} ({folder.path.name})"
-        for folder, name in zip(folders, found, strict=True)
-    ]
+    found = first
+    for beside in (lambda path: path.name, lambda path: f"{path.parent.name}/{path.name}"):
+        counts = Counter(found)
+        found = [
+            name if counts[name] == 1 else f"{short} ({beside(folder.path)})"
+            for folder, name, short in zip(folders, found, first, strict=True)
+        ]
+    return found
 
 
 def names_in_grid(folders: Sequence[RunFolder]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from otil_exp.choices import GnSync, Halos, Overlap
 from otil_exp.config import ExperimentConfig, MethodConfig
 from otil_exp.exchange import check_blocks, split_budget
+from otil_exp.methods.codec_scope import codes_layers
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
 from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.gn_sync import gn_sync_of
@@ -53,9 +54,10 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
             split_budget(grid, budget_of(context, config))
 
     def comes_to(self, preset: ContextBlocksConfig, config: ExperimentConfig) -> MethodConfig:
-        """Where nothing that is sent would be read, the layers are silent and no more."""
+        """Where nothing that is sent would be read, the layers are silent and no more: `balanced`, as long as no codec
+        is used, which there would reach the noise prediction."""
         elsewhere = super().comes_to(preset, config)
-        if elsewhere is preset and not self._sends(preset, config):
+        if elsewhere is preset and not self._sends(preset, config) and config.codec.quantizer == "none":
             return SilentLayersConfig(name="balanced", gn_sync=preset.gn_sync)
         return elsewhere
 
@@ -65,7 +67,8 @@ class ContextBlocks(PatchMethod[ContextBlocksConfig]):
         )
 
     def uses(self, preset: ContextBlocksConfig, config: ExperimentConfig) -> frozenset[str]:
-        return frozenset({"groupnorm", "warmup_steps", "refresh", "k", "codec"})
+        used = frozenset({"groupnorm", "warmup_steps", "refresh", "k"})
+        return used | {"codec"} if self._sends(preset, config) or codes_layers(config) else used
 
     def budget(self, preset: ContextBlocksConfig, config: ExperimentConfig) -> int:
         return budget_of(preset.context, config)
