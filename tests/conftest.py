@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from composing import Compose, Typed
+from composing import Compose, Typed, composed_of
 from core import is_core, refuse_processes
-from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
-from otil_exp.schema import register_schema
 from preloaded.stand_in import STARTED, VARIABLE
 
 PRELOADED, OWNER = Path(__file__).parent / "preloaded", "OTIL_EXP_PRELOADED_FOR"
@@ -37,20 +32,12 @@ def composed(tmp_path: object) -> Compose:
     """composed("preset=otil", ...): the config a user's command line gives, run folders below tmp_path."""
 
     def compose_with(*overrides: str) -> DictConfig:
-        config = copy.deepcopy(_composed(overrides))
+        config = composed_of(*overrides)
         if not any(override.lstrip("+~").startswith("output_dir=") for override in overrides):
             config.output_dir = str(tmp_path)
         return config
 
     return compose_with
-
-
-@cache
-def _composed(overrides: tuple[str, ...]) -> DictConfig:
-    """Composing takes a fifth of a second, and many tests start from the same few configs."""
-    register_schema()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return compose("config", list(overrides))
 
 
 @pytest.fixture
