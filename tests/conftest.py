@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from composing import Compose, Typed, composed_of
-from core import is_core, refuse_processes
+from core import is_core, refuse_processes, starts_processes
 from otil_exp.config import ExperimentConfig
 from preloaded.stand_in import STARTED, VARIABLE
 
@@ -22,6 +23,10 @@ PRELOADED, OWNER = Path(__file__).parent / "preloaded", "OTIL_EXP_PRELOADED_FOR"
 """Where the server of libraries is, and the variable with the process that it ends with."""
 
 os.environ["OTIL_EXP_COMPILED"] = ""  # what tests compile is nobody's archive
+
+# Python compiles each source once, and not in every process, also where images of containers have it otherwise.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -90,6 +95,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     started.write_text(str(server.pid))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, unread, what is not of the core."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and config.getoption("--core") and starts_processes(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_begins_late)
@@ -99,6 +110,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if is_core(item)]
     config.hook.pytest_deselected(items=left_out)
     refuse_processes()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector of garbage need not look through it, a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _begins_late(item: pytest.Item) -> int:
