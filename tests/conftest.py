@@ -18,6 +18,7 @@ from composing import Compose, Typed, composed_of
 from core import is_core, refuse_processes, starts_processes
 from otil_exp.config import ExperimentConfig
 from preloaded.stand_in import STARTED, VARIABLE
+from whole_grid import make_grid
 
 PRELOADED, OWNER = Path(__file__).parent / "preloaded", "OTIL_EXP_PRELOADED_FOR"
 """Where the server of libraries is, and the variable with the process that it ends with."""
@@ -124,7 +125,19 @@ def _begins_late(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def one_installs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that whoever installs packages, or looks for free ports, locks meanwhile: one for all workers."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers have."""
     base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installs.lock"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def one_installs(shared: Path) -> Path:
+    """A file that whoever installs packages, or looks for free ports, locks meanwhile: one for all workers."""
+    return shared / "installs.lock"
+
+
+@pytest.fixture(scope="session")
+def finished_grid(shared: Path) -> Path:
+    """Folder of a finished grid (whole_grid.py) that tests read, and copy before they change it."""
+    return make_grid(shared / "whole_grid")
