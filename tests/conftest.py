@@ -67,6 +67,7 @@ def fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="only tests that start no process (tests/core.py)")
+    parser.addoption("--rest", action="store_true", help="only the others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,12 +106,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_begins_late)
-    if not config.getoption("--core"):
+    core, rest = config.getoption("--core"), config.getoption("--rest")
+    if not core and not rest:
         return
-    left_out = [item for item in items if not is_core(item)]
-    items[:] = [item for item in items if is_core(item)]
-    config.hook.pytest_deselected(items=left_out)
-    refuse_processes()
+    config.hook.pytest_deselected(items=[item for item in items if is_core(item) != core])
+    items[:] = [item for item in items if is_core(item) == core]
+    if core:
+        refuse_processes()
 
 
 def pytest_collection_finish() -> None:
