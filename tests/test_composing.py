@@ -11,6 +11,8 @@ from otil_exp.conf_tree import conf_folder
 from otil_exp.schema import register_schema
 
 TYPED = [
+    ("preset=balanced", "refresh=rolling10", "codec=int8", "k=k8", "engine=compiled", "tracker=wandb_offline"),
+    ("preset=tensor_stale", "topology=8gpu_split", "metrics=shapes", "prompts=coco", "model=sd21", "device=cpu"),
     ("device=cpu", "preset=otil", "k.budget=8", "topology=4gpu_split", "preset.transmit={score: l2}"),
     (
         "preset=otil",
