@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import copy
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from composing import Compose, Typed
-from core import is_core, refuse_processes
-from otil_exp.conf_tree import conf_folder
+from composing import Compose, Typed, composed_of
+from core import is_core, refuse_processes, starts_processes
 from otil_exp.config import ExperimentConfig
-from otil_exp.schema import register_schema
 from preloaded.stand_in import STARTED, VARIABLE
+from whole_grid import make_grid
 
 PRELOADED, OWNER = Path(__file__).parent / "preloaded", "OTIL_EXP_PRELOADED_FOR"
 """Where the server of libraries is, and the variable with the process that it ends with."""
 
 os.environ["OTIL_EXP_COMPILED"] = ""  # what tests compile is nobody's archive
+
+# Python compiles each source once, and not in every process, also where images of containers have it otherwise.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and tests of Ctrl-C would hand that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,20 +38,12 @@ def composed(tmp_path: object) -> Compose:
     """composed("preset=otil", ...): the config a user's command line gives, run folders below tmp_path."""
 
     def compose_with(*overrides: str) -> DictConfig:
-        config = copy.deepcopy(_composed(overrides))
+        config = composed_of(*overrides)
         if not any(override.lstrip("+~").startswith("output_dir=") for override in overrides):
             config.output_dir = str(tmp_path)
         return config
 
     return compose_with
-
-
-@cache
-def _composed(overrides: tuple[str, ...]) -> DictConfig:
-    """Composing takes a fifth of a second, and many tests start from the same few configs."""
-    register_schema()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return compose("config", list(overrides))
 
 
 @pytest.fixture
@@ -74,6 +67,7 @@ def fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="only tests that start no process (tests/core.py)")
+    parser.addoption("--rest", action="store_true", help="only the others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,15 +97,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     started.write_text(str(server.pid))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, unread, what is not of the core."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and config.getoption("--core") and starts_processes(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_begins_late)
-    if not config.getoption("--core"):
+    core, rest = config.getoption("--core"), config.getoption("--rest")
+    if not core and not rest:
         return
-    left_out = [item for item in items if not is_core(item)]
-    items[:] = [item for item in items if is_core(item)]
-    config.hook.pytest_deselected(items=left_out)
-    refuse_processes()
+    config.hook.pytest_deselected(items=[item for item in items if is_core(item) != core])
+    items[:] = [item for item in items if is_core(item) == core]
+    if core:
+        refuse_processes()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector of garbage need not look through it, a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _begins_late(item: pytest.Item) -> int:
@@ -120,7 +127,19 @@ def _begins_late(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def one_installs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that whoever installs packages, or looks for free ports, locks meanwhile: one for all workers."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers have."""
     base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installs.lock"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def one_installs(shared: Path) -> Path:
+    """A file that whoever installs packages, or looks for free ports, locks meanwhile: one for all workers."""
+    return shared / "installs.lock"
+
+
+@pytest.fixture(scope="session")
+def finished_grid(shared: Path) -> Path:
+    """Folder of a finished grid (whole_grid.py) that tests read, and copy before they change it."""
+    return make_grid(shared / "whole_grid")

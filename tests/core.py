@@ -28,7 +28,7 @@ SLOW = ("ranks", "gpu", "slurm", "slow")
 
 def is_core(item: pytest.Item) -> bool:
     """Whether a test starts no process, as far as its module's imports and its marks say."""
-    return not any(item.get_closest_marker(mark) for mark in SLOW) and not _starts_processes(item.path)
+    return not any(item.get_closest_marker(mark) for mark in SLOW) and not starts_processes(item.path)
 
 
 def refuse_processes() -> None:
@@ -42,7 +42,8 @@ def refuse_processes() -> None:
 
 
 @cache
-def _starts_processes(path: Path) -> bool:
+def starts_processes(path: Path) -> bool:
+    """Whether a module imports what starts processes."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = set[str]()
     for node in ast.walk(tree):

@@ -16,7 +16,14 @@ from otil_exp.schema import register_schema
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *typed: str) -> str:
-    """What the app, in this process, exits with; nothing else is shown."""
+    """What the app, in this process, exits with: Python shows it, and leaves with code 1. No other word of trouble."""
+    return refused_and_shown(monkeypatch, capsys, *typed)[0]
+
+
+def refused_and_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *typed: str
+) -> tuple[str, str]:
+    """The same, and what is on stdout."""
     monkeypatch.setattr(sys, "argv", ["otil-exp", *typed])
     GlobalHydra.instance().clear()  # a call that was refused before leaves Hydra as it was
     with pytest.raises(SystemExit) as stopped:
@@ -26,7 +33,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     assert captured.err == ""
     assert "HYDRA_FULL_ERROR" not in os.environ
     assert isinstance(stopped.value.code, str), captured
-    return stopped.value.code
+    return stopped.value.code, captured.out
 
 
 SINGLE = [

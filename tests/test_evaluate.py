@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,22 +17,24 @@ from otil_exp import evaluate
 from otil_exp.config import MetricsConfig
 from otil_exp.evaluate import devices_of
 from report.folders import add_pictures, make_reference, make_run
-from test_app import SMALL, folders, otil_exp
+from test_app import folders, otil_exp
+from whole_grid import runs_of
 
 EVALUATE = (sys.executable, "-m", "otil_exp.evaluate")
 
 
 @pytest.mark.ranks
-def test_scoring_later_gives_what_four_ranks_gave_to_the_last_digit(tmp_path: Path) -> None:
-    cells = ("-m", "preset=reference,balanced", "topology=4gpu_split", "prompts.limit=3", f"output_dir={tmp_path}")
-    done = otil_exp(*cells, *SMALL, "metrics=shapes")
-    assert done.returncode == 0, done.stderr
+def test_scoring_later_gives_what_four_ranks_gave_to_the_last_digit(tmp_path: Path, finished_grid: Path) -> None:
+    grid = tmp_path / "t"
+    for method, world_size in (("reference", 1), ("balanced", 4)):
+        [folder] = runs_of(finished_grid, method, world_size)
+        shutil.copytree(folder.path, grid / folder.path.name)
     runs = folders(tmp_path)
     in_job = {method: folder.metrics for method, folder in runs.items()}
     assert in_job["balanced"]["frechet_shapes/orig"]["n"] == 3
     for folder in runs.values():
         (folder.path / "metrics.json").unlink()
-    later = otil_exp(str(tmp_path / "t"), "metrics=shapes", "--jobs=2", command=EVALUATE)
+    later = otil_exp(str(grid), "metrics=shapes", "--jobs=2", command=EVALUATE)
     assert later.returncode == 0, later.stderr
     assert "balanced" in later.stdout
     for method, folder in runs.items():

@@ -36,6 +36,7 @@ def test_the_wheel_composes_away_from_the_checkout(installed: Path, tmp_path: Pa
 
 
 @pytest.mark.ranks
+@pytest.mark.usefixtures("fresh_processes")
 def test_the_wheel_makes_a_picture(installed: Path, tmp_path: Path) -> None:
     small = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "name=w")
     done = run(installed, "-m", "preset=reference", *small, cwd=tmp_path)

@@ -17,13 +17,14 @@ TEXT_WIDTH = 32
 def tiny_unet(
     *, channels: tuple[int, ...] = (16, 32, 32), groups: int = 4, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> UNet2DConditionModel:
-    """An SDXL UNet of three resolutions, the two lower ones with attention. channels: one a resolution."""
+    """An SDXL UNet, of three resolutions by default, all but the first with attention. channels: one a resolution."""
+    lower = len(channels) - 1
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         unet = UNet2DConditionModel(
             sample_size=16,
-            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-            up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+            down_block_types=("DownBlock2D", *("CrossAttnDownBlock2D",) * lower),
+            up_block_types=(*("CrossAttnUpBlock2D",) * lower, "UpBlock2D"),
             block_out_channels=channels,
             layers_per_block=1,
             norm_num_groups=groups,

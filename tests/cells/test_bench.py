@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,25 @@ BENCHES = [name for name in options("experiment") if name.startswith("bench/") a
 PAGE = (Path(__file__).parents[2] / "docs" / "measuring.md").read_text(encoding="utf-8")
 
 
-def cells_of(experiment: str, folder: Path) -> list[Cell]:
-    found = points(experiment, f"output_dir={folder}", device_for=lambda kind, world_size: kind)
-    return [point.cell for point in found]
+Cells = Callable[[str], list[Cell]]
+
+
+@pytest.fixture(scope="module")
+def cells_of(tmp_path_factory: pytest.TempPathFactory) -> Cells:
+    """cells_of(experiment): its cells, composed once."""
+    folder = tmp_path_factory.mktemp("bench")
+
+    @cache
+    def of(experiment: str) -> list[Cell]:
+        found = points(experiment, f"output_dir={folder}", device_for=lambda kind, world_size: kind)
+        return [point.cell for point in found]
+
+    return of
 
 
 @pytest.mark.parametrize("experiment", BENCHES)
-def test_every_cell_of_a_measurement_is_one_that_can_be_run(experiment: str, tmp_path: Path) -> None:
-    cells = cells_of(experiment, tmp_path)
+def test_every_cell_of_a_measurement_is_one_that_can_be_run(experiment: str, cells_of: Cells) -> None:
+    cells = cells_of(experiment)
     assert cells
     for cell in cells:
         one = cell.effective
@@ -40,9 +53,9 @@ def test_every_cell_of_a_measurement_is_one_that_can_be_run(experiment: str, tmp
     ],
 )
 def test_sizes_engines_and_ranks_are_those_of_the_measurement(
-    experiment: str, cells: int, settings: set[tuple[int, str, int]], tmp_path: Path
+    experiment: str, cells: int, settings: set[tuple[int, str, int]], cells_of: Cells
 ) -> None:
-    found = cells_of(experiment, tmp_path)
+    found = cells_of(experiment)
     assert len({cell.folder.path.name for cell in found}) == cells
     effective = [cell.effective for cell in found]
     assert {(one.height, one.engine.name.name, one.topology.world_size) for one in effective} == settings

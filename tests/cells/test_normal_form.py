@@ -6,11 +6,13 @@ import itertools
 from pathlib import Path
 
 import pytest
+import yaml
 
 from composing import Compose, Typed
 from otil_exp.cells.normal_form import effective
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
+from otil_exp.conf_tree import conf_folder
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.run_folder.signature import picture_key, signature
@@ -128,12 +130,13 @@ def test_tensor_stale_without_stale_layers_is_tensor(composed: Compose) -> None:
     assert same(composed, *[[f"preset={p}", "topology=2gpu_split"] for p in ("tensor", "tensor_stale")])
 
 
-def test_the_sweep_of_the_guide_has_eight_distinct_cells(composed: Compose) -> None:
+def test_the_experiment_sweep_has_eight_distinct_cells(composed: Compose) -> None:
     """Reference once, two GPUs once, four GPUs split and not for guide, otil and balanced: 1 + 1 + 6."""
-    product = itertools.product(
-        ["reference", "guide", "otil", "balanced"], ["1gpu", "2gpu_split", "4gpu_split", "4gpu_nosplit"]
-    )
-    assert len(set(signatures(composed, [[f"preset={p}", f"topology={t}"] for p, t in product]))) == 8
+    sweep = yaml.safe_load((conf_folder() / "experiment" / "sweep.yaml").read_text(encoding="utf-8"))
+    params = sweep["hydra"]["sweeper"]["params"]
+    cells = list(itertools.product(*([f"{key}={one}" for one in values.split(",")] for key, values in params.items())))
+    assert len(cells) == 16
+    assert len(set(signatures(composed, [list(cell) for cell in cells]))) == 8
 
 
 def test_a_method_on_one_rank_is_the_reference_of_the_yaml(typed: Typed) -> None:

@@ -61,16 +61,23 @@ def browser(chromium: str) -> Iterator[object]:
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of the report of a small grid, which no test changes."""
+    folder = tmp_path_factory.mktemp("report")
+    make_grid(folder)
+    make_run(folder, "3", method="guide", status="failed", failed_rank=1, error="<b>no</b>")
+    assert main([str(folder)]) == 0
+    return (folder / "report.html").as_uri()
+
+
 @pytest.fixture
-def opened(browser, tmp_path: Path) -> Iterator[Opened]:
-    make_grid(tmp_path)
-    make_run(tmp_path, "3", method="guide", status="failed", failed_rank=1, error="<b>no</b>")
-    assert main([str(tmp_path)]) == 0
+def opened(browser, report: str) -> Iterator[Opened]:
     page = browser.new_page(viewport={"width": 1000, "height": 900})
-    found = Opened(page, (tmp_path / "report.html").as_uri())
+    found = Opened(page, report)
     yield found
     assert found.trouble == []
-    assert [url for url in found.requests if not url.startswith("data:")] == [(tmp_path / "report.html").as_uri()]
+    assert [url for url in found.requests if not url.startswith("data:")] == [report]
     page.close()
 
 

@@ -23,6 +23,7 @@ from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 from pipelines import free_port, joined
 from ranks import run_ranks
+from tiny_sdxl import tiny_pipeline, tiny_unet
 
 
 def live_bytes() -> int:
@@ -41,8 +42,13 @@ PARTS = {
 
 @pytest.fixture
 def measured(composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Live bytes at the end of every run's first picture, beyond those before the job, by name of the run folder."""
+    """Live bytes at the end of every run's first picture, beyond those before the job, by name of the run folder.
+
+    The model has two levels: dynamo takes seconds a level, and four runs are compiled.
+    """
     monkeypatch.setattr(graph, "BACKEND", "eager")
+    tiny_pipeline(tiny_unet(channels=(64, 128)), tmp_path / "tokenizer").save_pretrained(tmp_path / "model")
+    model = (f"model.source={tmp_path / 'model'}", "model.architecture=files")
     found, generate, before = dict[str, int](), execution.generate, live_bytes()
 
     def generate_and_measure(pipeline: RankPipeline, prompts: list, folder: RunFolder, tracker: object) -> None:
@@ -53,7 +59,7 @@ def measured(composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def run_of(kind: str, name: str) -> Cell:
         few = ("preset=reference", "device=cpu", "num_inference_steps=1", "warmup_steps=0", "prompts.limit=1")
-        cell = prepare(composed(*few, "height=64", "width=64", "metrics=none", *PARTS[kind]))
+        cell = prepare(composed(*few, *model, "height=64", "width=64", "metrics=none", *PARTS[kind]))
         return replace(cell, folder=RunFolder(tmp_path / "t" / name))
 
     try:
@@ -94,6 +100,7 @@ def test_weights_are_kept_where_that_costs_a_run_nothing(typed: Typed) -> None:
 
 def measure(rank: int, port: str, configs: list[ExperimentConfig]) -> list[tuple[int, int]]:
     ranks = joined(rank, (2, False), port)
+    gc.freeze()  # what is there already is in no difference, and a million objects are not looked through each time
     found = [(_held(config, ranks, keep=False), _held(config, ranks, keep=True)) for config in configs]
     t.leave()
     return found

@@ -17,13 +17,13 @@ from slurm.cluster import PATIENCE_S, ROOT, Cluster, ended, interrupted, picture
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATIENCE_S)]
 
-SWEEP = ("experiment=sweep", "model=shapes", "name=t")
+SWEEP = ("preset=reference,otil,balanced", "topology=2gpu_split,4gpu_split", "name=t")
 STEPS = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=1", "metrics=pairwise")
 
 
 @pytest.fixture(scope="module")
 def sweep(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """`experiment=sweep` on Slurm, cells of one topology in one job; its output folder, and what the command said."""
+    """A grid on Slurm, cells of one topology in one job; its output folder, and what the command said."""
     root = tmp_path_factory.mktemp("sweep")
     status, said = cluster.run(*SWEEP, *STEPS, f"output_dir={root}", "tracker=wandb_offline", "hydra.launcher.pack=4")
     assert status == 0, said
@@ -32,9 +32,10 @@ def sweep(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 def test_the_sweep_leaves_a_run_folder_and_a_wandb_run_a_cell(sweep: tuple[Path, str]) -> None:
     root, said = sweep
-    assert "16 cells, 8 distinct" in said
+    assert "6 cells, 4 distinct" in said
     found = runs(root)
-    assert len(found) == 8
+    assert len(found) == 4
+    assert len(set(re.findall(r"submitted as job (\S+)", said))) == 3  # otil and balanced on four ranks share one
     for folder in found.values():
         assert folder.record["status"] == "done"
         assert [path.name for path in folder.images.iterdir()] == ["00.png"]
@@ -45,20 +46,20 @@ def test_the_sweep_leaves_a_run_folder_and_a_wandb_run_a_cell(sweep: tuple[Path,
     assert found["otil 4 split"].metrics["ref/psnr"]["n"] == 1
 
 
-def test_its_pictures_are_those_of_the_local_launcher(sweep: tuple[Path, str], tmp_path: Path) -> None:
-    local = [sys.executable, "-m", "otil_exp.app", "-m", *SWEEP, *STEPS, f"output_dir={tmp_path}", "metrics=none"]
-    done = subprocess.run([*local, "hydra.launcher.pack=4"], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    here, there = runs(tmp_path), runs(sweep[0])
+def test_its_pictures_are_those_of_the_local_launcher(sweep: tuple[Path, str], finished_grid: Path) -> None:
+    """Which has made those of more prompts."""
+    here, there = runs(finished_grid.parent), runs(sweep[0])
     assert here.keys() == there.keys()
-    assert {key: pictures(here[key]) for key in here} == {key: pictures(there[key]) for key in there}
+    assert {key: pictures(here[key])["00.png"] for key in here} == {
+        key: pictures(there[key])["00.png"] for key in there
+    }
 
 
 def test_a_rerun_of_a_finished_grid_submits_nothing(cluster: Cluster, sweep: tuple[Path, str]) -> None:
     before = known_jobs(cluster)
     status, said = cluster.run(*SWEEP, *STEPS, f"output_dir={sweep[0]}", "tracker=wandb_offline")
     assert status == 0, said
-    assert said.count("done already, skipped") == 8
+    assert said.count("done already, skipped") == 4
     assert known_jobs(cluster) <= before  # fewer, where Slurm has forgotten old ones meanwhile
 
 
@@ -160,15 +161,19 @@ def test_what_slurm_refuses_is_a_failure_of_those_cells(cluster: Cluster, tmp_pa
 def test_the_plain_batch_script_runs_one_cell(cluster: Cluster, tmp_path: Path) -> None:
     script = [str(ROOT / "launchers" / "one_cell.sbatch"), *STEPS, "metrics=none", f"output_dir={tmp_path}", "name=t"]
     log = tmp_path / "job.out"
-    options = ["--wait", "--ntasks=2", "--nodes=1", f"--output={log}"]
+    options = ["--parsable", "--ntasks=2", "--nodes=1", f"--output={log}"]
     environment = cluster.environment()
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    subprocess.run(
+    submitted = subprocess.run(
         ["sbatch", *options, *script, "preset=balanced", "topology=2gpu_nosplit"],
         env=environment,
-        timeout=PATIENCE_S,
+        timeout=60,
         capture_output=True,
+        text=True,
+        check=True,
     )
+    job = submitted.stdout.strip()  # sbatch --wait looks after 2 s, 8 s and 32 s
+    until(lambda: not any(line.startswith(f"{job} ") for line in cluster.queue()), "the job")
     assert [folder.record["status"] for folder in runs(tmp_path).values()] == ["done"], log.read_text()
 
 

@@ -25,10 +25,10 @@ def limited_cluster(
 
 @pytest.mark.usefixtures("fresh_processes")  # those that are forked elsewhere have the memory of elsewhere
 def test_a_job_that_is_killed_for_memory_says_so(limited_cluster: Cluster, tmp_path: Path) -> None:
-    """Two ranks take some 1.5 GB."""
     status, said = limited_cluster.run(
-        "preset=balanced", "topology=2gpu_nosplit", "hydra.launcher.mem_gb=1", f"output_dir={tmp_path}", "name=t"
-    )
+        "preset=balanced", "topology=2gpu_nosplit", "hydra.launcher.mem_gb=1", f"output_dir={tmp_path}", "name=t",
+        faults="memory",
+    )  # fmt: skip
     assert status == 1
     # A rank is killed, or the job's own process.
     assert "the job's memory was used up; use a higher hydra.launcher.mem_gb" in said or "OUT_OF_MEMORY" in said

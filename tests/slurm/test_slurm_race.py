@@ -11,7 +11,7 @@ import pytest
 
 from slurm.cluster import Cluster, ended, jobs_of, runs_of
 
-CELLS = int(os.environ.get("RACE_CELLS", 20))
+CELLS = int(os.environ.get("RACE_CELLS", 12))
 """Of the grid; RACE_CELLS=300 makes a grid of ten jobs of thirty, which takes two cores a quarter of an hour."""
 
 PACK = min(30, CELLS // 4)

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from PIL import Image
 
+from composing import composed_of
 from otil_exp.cells.prepare import prepare
-from otil_exp.conf_tree import conf_folder
 from otil_exp.metrics.summary import entry
 from otil_exp.run.execution import _begin
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.steps import StepRow
-from otil_exp.schema import register_schema
 from otil_exp.tracking import tracked
 
 KINDS = ("warmup", "steady", "final")
@@ -24,11 +22,8 @@ KINDS = ("warmup", "steady", "final")
 
 def begun(root: Path, *overrides: str) -> Cell:
     """A cell whose record says running."""
-    register_schema()
     small = ("device=cpu", "topology=2gpu_nosplit", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=2")
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        composed = compose("config", ["preset=balanced", *small, "name=t", f"output_dir={root}", *overrides])
-    cell = prepare(composed)
+    cell = prepare(composed_of("preset=balanced", *small, "name=t", f"output_dir={root}", *overrides))
     _begin(cell.folder, cell.effective, cell.composed, cell.prompts)
     return cell
 

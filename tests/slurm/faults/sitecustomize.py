@@ -1,8 +1,9 @@
 """Planted faults: Python runs this at its start where the folder is on PYTHONPATH, in every rank of a job.
 
 OTIL_EXP_FAULTS="METHOD:RANK:WHAT,..."; WHAT is raise (an exception), kill (SIGKILL of itself), slow (rank 0 rests after
-each picture) or stall (rank 0 rests for ever after its second picture, in the first start of a job).
-"late:FILE": a job makes a file in its first start, and rests before it has any handler of signals.
+each picture of a run that goes on with none) or stall (rank 0 rests for ever after its second picture, in the first
+start of a job). "late:FILE": a job makes a file in its first start, and rests before it has any handler of signals.
+"memory": each rank of a job takes 2 GB at its start.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def planted(generate: Any) -> Any:
                 raise RuntimeError("a planted fault")
             if fault == place + "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if fault == place + "slow":
+            if fault == place + "slow" and not folder.record["resumed"]:
                 folder.write_image = resting(folder.write_image, REST_S)
             if fault == place + "stall" and "SLURM_RESTART_COUNT" not in os.environ:
                 folder.write_image = resting(folder.write_image, 0, 600)
@@ -66,8 +67,12 @@ def resting(write: Any, *seconds: float) -> Any:
     return write_and_rest
 
 
+def starts_a_rank() -> bool:
+    return "submitit.core._submit" in sys.orig_argv[:4]
+
+
 def rest_in_a_job_that_starts(fault: str) -> None:
-    if "submitit.core._submit" in sys.orig_argv[:4] and "SLURM_RESTART_COUNT" not in os.environ:
+    if starts_a_rank() and "SLURM_RESTART_COUNT" not in os.environ:
         Path(fault.removeprefix("late:")).touch()
         time.sleep(2 * REST_S)
 
@@ -78,5 +83,7 @@ with contextlib.suppress(ImportError):  # tests/preloaded is on PYTHONPATH where
     ask()
 if os.environ.get("OTIL_EXP_FAULTS", "").startswith("late:"):
     rest_in_a_job_that_starts(os.environ["OTIL_EXP_FAULTS"])
+elif os.environ.get("OTIL_EXP_FAULTS") == "memory":
+    taken = b"x" * (starts_a_rank() << 31)
 elif os.environ.get("OTIL_EXP_FAULTS"):
     sys.meta_path.insert(0, Planted())
