@@ -29,7 +29,6 @@ import torch
 from torch import distributed as dist
 from torch import multiprocessing as mp
 
-
 PRELOADED = [
     *("torch.distributed", "pytest", "diffusers.guiders"),
     *("otil_exp.pipeline", "otil_exp.upstream.layers", "otil_exp.cells.normal_form"),
