@@ -82,7 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start the server with the first test that may need it."""
+    """One thread, as a rank has: workers share the cores. Start the server with the first test that may need it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     place = os.environ.get(VARIABLE)
     if place is None or is_core(item):
         return

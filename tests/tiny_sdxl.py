@@ -15,16 +15,19 @@ TEXT_WIDTH = 32
 
 
 def tiny_unet(
-    *, channels: tuple[int, ...] = (16, 32, 32), groups: int = 4, dtype: torch.dtype = torch.float32, seed: int = 0
+    *, channels: tuple[int, ...] = (16, 32), groups: int = 4, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> UNet2DConditionModel:
-    """An SDXL UNet, of three resolutions by default, all but the first with attention. channels: one a resolution."""
-    lower = len(channels) - 1
+    """An SDXL UNet with attention on all levels but the first. channels: one a level.
+
+    Two levels have every kind of layer: blocks with and without attention, both samplers, shortcuts, embeddings.
+    """
+    below = len(channels) - 1
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         unet = UNet2DConditionModel(
             sample_size=16,
-            down_block_types=("DownBlock2D", *("CrossAttnDownBlock2D",) * lower),
-            up_block_types=(*("CrossAttnUpBlock2D",) * lower, "UpBlock2D"),
+            down_block_types=("DownBlock2D", *("CrossAttnDownBlock2D",) * below),
+            up_block_types=(*("CrossAttnUpBlock2D",) * below, "UpBlock2D"),
             block_out_channels=channels,
             layers_per_block=1,
             norm_num_groups=groups,
@@ -89,6 +92,12 @@ def tiny_pipeline(unet: UNet2DConditionModel, folder: Path) -> StableDiffusionXL
     )
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
+
+
+def words(folder: Path) -> tuple[str, ...]:
+    """What a user types for a tiny pipeline that was saved to the folder: rules are read from its own files."""
+    files = (f"model.source={folder}", "model.architecture=files", "model.variant=null")
+    return ("model=sdxl", *files, "model.dtype=float32", "model.block_size=2")
 
 
 def _text_config() -> CLIPTextConfig:

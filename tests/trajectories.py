@@ -52,7 +52,7 @@ UNGATHERED = SilentLayersConfig(name="guide", noise_gather=False, transmit=Selec
 """Its blocks of the latent play no part in a prediction."""
 
 ARCHITECTURES["tiny"] = lambda _: Architecture(
-    unet={"block_out_channels": (16, 32, 32), "norm_num_groups": 4}, vae={"block_out_channels": (8, 8, 16, 16)}
+    unet={"block_out_channels": (16, 32), "norm_num_groups": 4}, vae={"block_out_channels": (8, 8, 16, 16)}
 )
 
 
@@ -142,11 +142,12 @@ class Prepared:
             yield self.unet(timestep=torch.tensor(t), **step_inputs(self.inputs, i), return_dict=False)[0]
         self.unet.finish()
 
-    def sent(self) -> list[Traffic]:
-        """What this rank sends in each step of a picture."""
+    def counted(self) -> tuple[list[torch.Tensor], list[Traffic]]:
+        """The prediction of each step of a picture, and what this rank sends in it."""
         with self.traffic.installed():
             self.traffic.take()
-            return [self.traffic.take() for _ in self.picture()]
+            predictions, sent = zip(*((one, self.traffic.take()) for one in self.picture()), strict=True)
+        return list(predictions), list(sent)
 
 
 def pictures(ranks: RankContext, preset: MethodConfig, *, count: int = 1, **settings: Any) -> list[list[torch.Tensor]]:
@@ -160,10 +161,15 @@ def picture(ranks: RankContext, preset: MethodConfig, **settings: Any) -> list[t
     return pictures(ranks, preset, **settings)[0]
 
 
+def counted(ranks: RankContext, preset: MethodConfig, **settings: Any) -> tuple[list[torch.Tensor], list[Traffic]]:
+    """The predictions of one picture, and what this rank sends in each step."""
+    with prepared(ranks, preset, **settings) as ready:
+        return ready.counted()
+
+
 def traffic(ranks: RankContext, preset: MethodConfig, **settings: Any) -> list[Traffic]:
     """What this rank sends in each step of a picture."""
-    with prepared(ranks, preset, **settings) as ready:
-        return ready.sent()
+    return counted(ranks, preset, **settings)[1]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from otil_exp.methods.exchanging_layers.config import SyncMode
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from places import place
 from ranks import run_ranks
-from trajectories import FULL_SYNC, UNGATHERED, layers_in, picture, prepared, traffic
+from trajectories import FULL_SYNC, UNGATHERED, counted, layers_in, picture, prepared, traffic
 
 pytestmark = pytest.mark.ranks
 
@@ -46,30 +46,32 @@ CODECS = {
 
 def work(rank):
     ranks = place(rank, split_batch=False)
-    made = {}
+    made, sent = {}, {}
     for name, (preset, settings) in METHODS.items():
-        made[name, None] = picture(ranks, preset, **settings)
-        for codec in ("residual8", "residual4"):
-            made[name, codec] = picture(ranks, preset, codec=CODECS[codec], **settings)
-        made[name, "held"], made[name, "lost"] = watched(ranks, preset, CODECS["residual4"], settings)
+        made[name, None], sent[name, None] = counted(ranks, preset, **settings)
+        made[name, "residual8"], sent[name, "residual8"] = counted(ranks, preset, codec=CODECS["residual8"], **settings)
+        with prepared(ranks, preset, codec=CODECS["residual4"], **settings) as ready:
+            made[name, "held"], made[name, "lost"], made[name, "residual4"] = watched(ready, rank, preset is FULL_SYNC)
         made[name, "replayed"] = picture(ranks, preset, codec=CODECS["residual4"], graphs=True, **settings)
-    made["traffic"] = {name: traffic(ranks, FULL_SYNC, codec=codec) for name, codec in CODECS.items()}
-    made["traffic", None] = traffic(ranks, FULL_SYNC), traffic(ranks, SILENT)
+    others = {name: traffic(ranks, FULL_SYNC, codec=CODECS[name]) for name in CODECS if name != "residual8"}
+    made["traffic"] = {**others, "residual8": sent["full_sync", "residual8"]}
+    made["traffic", None] = sent["full_sync", None], sent["balanced", None]
     return made
 
 
-def watched(ranks, preset, codec, settings):
-    """What is held after a picture, and of its synchronous steps how far the own context is off, against its bound."""
-    with prepared(ranks, preset, codec=codec, **settings) as ready:
-        managers = [one for one in ready.method._layers._managers if hasattr(one, "coded") and one.numel]
-        before, lost = [one.buffers.clone() for one in managers], []
-        for step, _ in zip(ready.steps, ready.picture(), strict=True):
-            ready.method._layers.wait()
-            for one, held in zip(managers, before, strict=True):
-                if step.synchronous or preset is FULL_SYNC:
-                    lost.extend(layers_lost(one, None if step.index == 0 else held[ranks.slice_index]))
-            before = [one.buffers.clone() for one in managers]
-    return before, lost
+def watched(ready, rank, always):
+    """What is held after a picture; of its synchronous steps (or always) how far the own context is off, against its
+    bound; the predictions."""
+    managers = [one for one in ready.method._layers._managers if hasattr(one, "coded") and one.numel]
+    before, lost, predictions = [one.buffers.clone() for one in managers], [], []
+    for step, prediction in zip(ready.steps, ready.picture(), strict=True):
+        predictions.append(prediction)
+        ready.method._layers.wait()
+        for one, held in zip(managers, before, strict=True):
+            if step.synchronous or always:
+                lost.extend(layers_lost(one, None if step.index == 0 else held[rank]))
+        before = [one.buffers.clone() for one in managers]
+    return before, lost, predictions
 
 
 def layers_lost(manager, before):

@@ -9,7 +9,7 @@ from otil_exp.methods.exchanging_layers.config import SyncMode
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from places import place
 from ranks import run_ranks
-from trajectories import WARMUP, layers_in, picture, prepared, traffic
+from trajectories import WARMUP, counted, layers_in, picture, prepared, traffic
 
 pytestmark = pytest.mark.ranks
 
@@ -21,16 +21,20 @@ RESIDUAL4 = CodecConfig("int4", True, CodecScope.all)
 
 def work(rank):
     ranks = place(rank, split_batch=False)
+    late, sent = {}, {}
+    for mode in (SyncMode.separate_gn, SyncMode.sync_gn):
+        late[mode], sent[mode] = counted(ranks, layers_in(mode))
+    turns, in_turns = counted(ranks, BALANCED[True], refresh=ROUND)
     return {
-        "late": {mode: picture(ranks, layers_in(mode)) for mode in (SyncMode.separate_gn, SyncMode.sync_gn)},
+        "late": late,
         "every step": {gn_sync: picture(ranks, preset, refresh=EVERY_STEP) for gn_sync, preset in BALANCED.items()},
-        "round": picture(ranks, BALANCED[True], refresh=ROUND),
+        "round": turns,
         "replayed": picture(ranks, BALANCED[True], refresh=ROUND, graphs=True),
         "coded": picture(ranks, BALANCED[True], refresh=ROUND, codec=RESIDUAL4),
         "coded replayed": picture(ranks, BALANCED[True], refresh=ROUND, codec=RESIDUAL4, graphs=True),
         "renewed": renewed(ranks),
-        "traffic": [traffic(ranks, BALANCED[True], refresh=refresh) for refresh in (RefreshConfig(), ROUND)],
-        "late traffic": traffic(ranks, layers_in(SyncMode.sync_gn)),
+        "traffic": [traffic(ranks, BALANCED[True], refresh=RefreshConfig()), in_turns],
+        "late traffic": sent[SyncMode.sync_gn],
     }
 
 

@@ -60,12 +60,12 @@ def flat() -> tuple[list[np.ndarray], Values]:
     return fields, measured(fields)
 
 
-@pytest.mark.parametrize("metric", ["seam/band_levels", "seam/band_z"])
 @pytest.mark.parametrize("defect", [step(0.5), ramp(1)], ids=["step of 0.5 levels", "ramp of 1 level over 16 pixels"])
-def test_one_flat_field_shows_what_no_photo_shows(defect: Defect, metric: str) -> None:
+def test_one_flat_field_shows_what_no_photo_shows(defect: Defect) -> None:
     fields, without = flat()
     planted = measured([defect(field) for field in fields])
-    assert roc_auc(without[metric], planted[metric]) >= 0.99
+    for metric in ("seam/band_levels", "seam/band_z"):
+        assert roc_auc(without[metric], planted[metric]) >= 0.99, metric
 
 
 def test_a_natural_horizon_at_the_seam_is_no_seam_beside_its_reference() -> None:

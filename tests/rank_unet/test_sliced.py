@@ -17,7 +17,7 @@ from places import place, place_without_peers
 from ranks import run_ranks
 from sliced_layers import exchanging_layers
 from tiny_sdxl import tiny_inputs, tiny_unet
-from trajectories import FULL_SYNC, TIMESTEPS, picture, plain, prepared, traffic
+from trajectories import FULL_SYNC, TIMESTEPS, counted, picture, plain, prepared
 
 RANKS = 3
 """One slice has neighbours on both sides."""
@@ -31,7 +31,7 @@ NAIVE = NaivePatchConfig(name="naive_patch", split_scheme=SplitScheme.row)
 @pytest.fixture
 def _no_cpp(monkeypatch):
     """Graphs are made, but not turned into C++, which would take minutes."""
-    monkeypatch.setattr(graph, "BACKEND", "aot_eager")
+    monkeypatch.setattr(graph, "BACKEND", "eager")
 
 
 def graphs():
@@ -100,12 +100,13 @@ def work(rank):
     settings = {"inputs": tiny_inputs(**INPUTS), **REFRESH}
     engines = (Engine.eager, Engine.compiled)
     result = {}
+    sent = {}
     for gn_sync, preset in SILENT.items():
         for engine in engines:
-            result[gn_sync, engine] = picture(ranks, preset, engine=engine, **settings)
+            result[gn_sync, engine], sent[gn_sync, engine] = counted(ranks, preset, engine=engine, **settings)
     result["full_sync"] = picture(ranks, FULL_SYNC, engine=Engine.compiled, **settings)
     result["naive"] = [picture(ranks, NAIVE, engine=engine, **settings) for engine in engines]
-    result["fused traffic"] = [traffic(ranks, SILENT[GnSync.fused], engine=engine, **settings) for engine in engines]
+    result["fused traffic"] = [sent[GnSync.fused, engine] for engine in engines]
     return result
 
 
@@ -114,13 +115,13 @@ def compiled_work(rank):
     graph.BACKEND = "aot_eager"
     ranks = place(rank, split_batch=False)
     exact = SILENT[GnSync.exact]
-    pictures_of = {"eager": picture(ranks, exact, **REFRESH)}
-    traffic_of = {"eager": traffic(ranks, exact, **REFRESH)}
+    pictures_of, traffic_of = {}, {}
+    pictures_of["eager"], traffic_of["eager"] = counted(ranks, exact, **REFRESH)
     with prepared(ranks, exact, engine=Engine.compiled, **REFRESH) as ready:
         made = graphs()
         pictures_of["compiled"] = list(ready.picture())
         ready.inputs.update(tiny_inputs(seed=8))
-        traffic_of["compiled"] = ready.sent()
+        traffic_of["compiled"] = ready.counted()[1]
         return pictures_of, traffic_of, graphs() - made
 
 

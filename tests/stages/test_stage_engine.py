@@ -29,7 +29,7 @@ def test_down_and_up_as_when_they_are_called(kind: str) -> None:
     """Three steps on other inputs; the way up reads the skips where the way down left them."""
     unet = tiny_unet()
     units = tape(unet.config, 16, 16)
-    down, _, up = fold(units, named_cuts(units, ["down1.down/up0.attn0"]))
+    down, _, up = fold(units, named_cuts(units, ["down0.down/up0.attn0"]))
     calls = {0: SegmentCall(unet, units, down), 2: SegmentCall(unet, units, up)}
     engine = SegmentEngine(
         calls,
@@ -38,10 +38,10 @@ def test_down_and_up_as_when_they_are_called(kind: str) -> None:
     )
     *told, sample = told_and_sample(0)
     state, *skips = engine.prepare(0, [*told, sample])
-    engine.prepare(2, [*told, torch.zeros(2, 32, 4, 4), *skips])
+    engine.prepare(2, [*told, torch.zeros(2, 32, 8, 8), *skips])
     for seed in (1, 2, 3):
         *told, sample = told_and_sample(seed)
-        inner = torch.randn(2, 32, 4, 4)
+        inner = torch.randn(2, 32, 8, 8)
         state, *skips = engine.run(0, [*told, sample])
         expected_state, *expected_skips = calls[0](*told, sample)
         assert torch.equal(state, expected_state)

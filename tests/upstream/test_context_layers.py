@@ -9,13 +9,15 @@ from otil_exp.choices import GroupNormKind
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
 from places import place
 from ranks import run_ranks
-from trajectories import WARMUP, picture, plain, traffic
+from tiny_sdxl import tiny_inputs
+from trajectories import WARMUP, counted, picture, plain
 from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
 
-BLOCKS = ContextBlocksConfig(name="otil_context", context=ContextConfig(block_size=2))
-"""A slice of tiny_inputs on two ranks: 4 x 8 blocks; at a quarter of the resolution a cell covers four of them."""
+BLOCKS = ContextBlocksConfig(name="otil_context", context=ContextConfig(block_size=1))
+INPUTS = {"height": 64, "width": 64}
+"""On two ranks a slice has 4 x 8 blocks; at half the resolution a cell covers four of them."""
 SYNCHRONISED = replace(BLOCKS, gn_sync=True)
 REFRESH = {"warmup_steps": 0, "refresh_period": 3}
 """Steps 0 and 3 are synchronous; what is sent after step 1 is read in step 2."""
@@ -24,16 +26,20 @@ REFRESH = {"warmup_steps": 0, "refresh_period": 3}
 def work(rank):
     ranks = place(rank, split_batch=False)
     upstream = {"groupnorm": GroupNormKind.upstream}
+    small = {"inputs": tiny_inputs(**INPUTS)}
+    some, called = counted(ranks, BLOCKS, **upstream, **small, k=8)
+    some_replayed, replayed = counted(ranks, BLOCKS, **upstream, **small, k=8, graphs=True)
     return {
-        "all": picture(ranks, BLOCKS, **upstream, k=32),
-        "all synchronised": picture(ranks, SYNCHRONISED, **upstream, k=32),
+        "all": picture(ranks, BLOCKS, **upstream, **small, k=32),
+        "all synchronised": picture(ranks, SYNCHRONISED, **upstream, **small, k=32),
         "upstream": {
-            mode: upstream_picture(ranks, parallelism="patch", mode=mode) for mode in ("separate_gn", "sync_gn")
+            mode: upstream_picture(ranks, parallelism="patch", mode=mode, **INPUTS, **small)
+            for mode in ("separate_gn", "sync_gn")
         },
-        "some": picture(ranks, BLOCKS, **upstream, k=8),
-        "some replayed": picture(ranks, BLOCKS, **upstream, k=8, graphs=True),
-        "refreshed": picture(ranks, SYNCHRONISED, k=8, **REFRESH),
-        "traffic": [traffic(ranks, BLOCKS, **upstream, k=8, graphs=graphs) for graphs in (False, True)],
+        "some": some,
+        "some replayed": some_replayed,
+        "refreshed": picture(ranks, SYNCHRONISED, k=8, **small, **REFRESH),
+        "traffic": [called, replayed],
     }
 
 
@@ -66,6 +72,7 @@ def test_graphs_give_what_calls_give(made):
 
 
 def test_a_synchronous_step_is_one_process_whatever_was_sent_before_it(made):
-    apart = [(ours - theirs).abs().max().item() for ours, theirs in zip(made[0]["refreshed"], plain(), strict=True)]
+    expected = plain(inputs=tiny_inputs(**INPUTS))
+    apart = [(ours - theirs).abs().max().item() for ours, theirs in zip(made[0]["refreshed"], expected, strict=True)]
     assert max(apart[0], apart[3]) <= 2e-6
     assert min(apart[1], apart[2], apart[4]) > 1e-3

@@ -17,11 +17,11 @@ from trajectories import (
     TENSOR,
     UNGATHERED,
     WARMUP,
+    counted,
     layers_in,
     picture,
     plain,
     plain_by_halves,
-    traffic,
 )
 from unpatched import upstream_picture
 
@@ -39,6 +39,8 @@ REFRESH = {"warmup_steps": 0, "refresh_period": 2}
 def work(rank):
     split, whole = place(rank, split_batch=True), place(rank, split_batch=False)
     upstream = {"groupnorm": GroupNormKind.upstream}
+    repaired, called = counted(split, REPAIRED, **upstream)
+    repaired_replayed, replayed = counted(split, REPAIRED, **upstream, graphs=True)
     return {
         "exact split": picture(split, FULL_SYNC),
         "exact whole": picture(whole, FULL_SYNC),
@@ -50,9 +52,9 @@ def work(rank):
         "naive replayed": picture(split, NAIVE, graphs=True),
         "upstream naive": upstream_picture(split, parallelism="naive_patch", split_scheme="alternate"),
         "unrepaired": picture(split, UNGATHERED, **upstream),
-        "repaired": picture(split, REPAIRED, **upstream),
-        "repair traffic": [traffic(split, REPAIRED, **upstream, graphs=graphs) for graphs in (False, True)],
-        "repaired replayed": picture(split, REPAIRED, **upstream, graphs=True),
+        "repaired": repaired,
+        "repair traffic": [called, replayed],
+        "repaired replayed": repaired_replayed,
         "coded": picture(split, NO_SYNC, codec=CodecConfig("int8")),
         "changes coded": picture(split, NO_SYNC, codec=CodecConfig("int8", residual=True)),
         "not coded": picture(split, NO_SYNC),

@@ -21,7 +21,7 @@ from otil_exp.upstream.imports import DistriConv2dPP, DistriSelfAttentionPP, Pat
 from otil_exp.upstream.patches import applied
 from places import place
 from ranks import run_ranks
-from trajectories import WARMUP, picture, pictures, traffic
+from trajectories import WARMUP, counted, picture, prepared
 
 pytestmark = pytest.mark.ranks
 
@@ -95,10 +95,12 @@ def work(rank: int) -> dict[str, Any]:
         "one value known": [picture(ranks, preset, warmup_steps=0) for preset in (LATE, line(LATE))],
     }
     for name, (preset, settings) in METHODS.items():
-        made[name] = picture(ranks, preset, **settings)
-        made[f"{name} line"] = pictures(ranks, line(preset), count=2, **settings)
+        made[name], without = counted(ranks, preset, **settings)
+        with prepared(ranks, line(preset), **settings) as ready:
+            first, forecast = ready.counted()
+            made[f"{name} line"] = [first, list(ready.picture())]
         made[f"{name} replayed"] = picture(ranks, line(preset), **settings, graphs=True)
-        made[f"{name} traffic"] = [traffic(ranks, one, **settings) for one in (preset, line(preset))]
+        made[f"{name} traffic"] = [without, forecast]
     return made
 
 

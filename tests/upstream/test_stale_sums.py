@@ -14,7 +14,7 @@ from otil_exp.traffic import Traffic
 from otil_exp.upstream.stale_sums import LayerSum
 from places import place
 from ranks import run_ranks
-from trajectories import TENSOR, TIMESTEPS, WARMUP, picture, pictures, prepared, traffic
+from trajectories import TENSOR, TIMESTEPS, WARMUP, counted, picture, prepared
 
 pytestmark = pytest.mark.ranks
 
@@ -74,16 +74,23 @@ def work(rank):
     ranks = place(rank, split_batch=False)
     none = TensorConfig(name="tensor_stale", stale=StaleSums.peers)
     part = {layers: replace(none, stale=StaleSums.all, stale_layers=[layers]) for layers in TensorLayers}
+    tensor, blocking = counted(ranks, TENSOR)
+    called, replayed, sent = {}, {}, {}
+    for kind, preset in STALE.items():
+        with prepared(ranks, preset) as ready:
+            first, sent[kind] = ready.counted()
+            called[kind] = [first, list(ready.picture())]
+        replayed[kind], sent[kind, "replayed"] = counted(ranks, preset, graphs=True)
     return {
-        "tensor": picture(ranks, TENSOR),
+        "tensor": tensor,
         "none": picture(ranks, none),
         "still tensor": still(ranks, TENSOR),
         "still": {kind: still(ranks, preset) for kind, preset in STALE.items()},
-        "called": {kind: pictures(ranks, preset, count=2) for kind, preset in STALE.items()},
-        "replayed": {kind: picture(ranks, preset, graphs=True) for kind, preset in STALE.items()},
+        "called": called,
+        "replayed": replayed,
         "parts": {layers: picture(ranks, preset) for layers, preset in part.items()},
-        "traffic": [traffic(ranks, TENSOR), traffic(ranks, STALE[StaleSums.peers])],
-        "replayed traffic": traffic(ranks, STALE[StaleSums.peers], graphs=True),
+        "traffic": [blocking, sent[StaleSums.peers]],
+        "replayed traffic": sent[StaleSums.peers, "replayed"],
     }
 
 

@@ -9,7 +9,7 @@ from otil_exp.upstream.distri_config import RankConfig
 from places import place
 from ranks import run_ranks
 from tiny_sdxl import tiny_inputs
-from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, layers_in, picture, pictures, plain, traffic
+from trajectories import FULL_SYNC, MODES, TENSOR, UNGATHERED, WARMUP, counted, layers_in, picture, plain, prepared
 from unpatched import upstream_picture
 
 pytestmark = pytest.mark.ranks
@@ -20,6 +20,14 @@ ASYNCHRONOUS = [mode for mode in MODES if mode not in ("full_sync", "no_sync")]
 def work(rank):
     ranks = place(rank, split_batch=False)
     upstream = {"groupnorm": GroupNormKind.upstream}
+    repeated, replayed, stale_traffic = {}, {}, []
+    for mode in ASYNCHRONOUS:
+        with prepared(ranks, layers_in(mode)) as ready:
+            first, called = ready.counted()
+            repeated[mode] = [first, *(list(ready.picture()) for _ in range(2))]
+        replayed[mode], sent = counted(ranks, layers_in(mode), graphs=True)
+        if mode == "stale_gn":
+            stale_traffic = [called, sent]
     return {
         "exact": picture(ranks, FULL_SYNC),
         "exact no guidance": picture(ranks, FULL_SYNC, inputs=tiny_inputs(batch=1)),
@@ -33,9 +41,9 @@ def work(rank):
             scheme: upstream_picture(ranks, parallelism="naive_patch", split_scheme=scheme.value)
             for scheme in SplitScheme
         },
-        "repeated": {mode: pictures(ranks, layers_in(mode), count=3) for mode in ASYNCHRONOUS},
-        "replayed": {mode: picture(ranks, layers_in(mode), graphs=True) for mode in ASYNCHRONOUS},
-        "stale traffic": [traffic(ranks, layers_in("stale_gn"), graphs=graphs) for graphs in (False, True)],
+        "repeated": repeated,
+        "replayed": replayed,
+        "stale traffic": stale_traffic,
         "ungathered": picture(ranks, UNGATHERED, **upstream),
         "world size of a second config": RankConfig(
             ranks, parallelism="patch", mode="no_sync", warmup_steps=1, height=64, width=64, guidance=True

@@ -22,7 +22,7 @@ from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
 from otil_exp.rank_unet.on_rank import OnRank
-from otil_exp.rank_unet.sliced.graph import ATTENTION, BACKEND
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step, schedule
@@ -48,8 +48,8 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
     unet.requires_grad_(False).to(memory_format=torch.channels_last)
     return SegmentEngine(
         calls,
-        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=BACKEND),
-        first_call=lambda: sdpa_kernel(ATTENTION, set_priority=True),
+        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=graph.BACKEND),
+        first_call=lambda: sdpa_kernel(graph.ATTENTION, set_priority=True),
         record=record,
     )
 

@@ -1,3 +1,0 @@
-from diffusers_ranks import one_thread, preloaded_ranks
-
-__all__ = ["one_thread", "preloaded_ranks"]
