@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.fp8_and_start.findings import Finding, report, speed_findings, start_findings
@@ -77,7 +78,8 @@ def speed_cases() -> list[Case]:
     cases = [whole(UPSTREAM, SIZE), Case("no_sync", UPSTREAM, SIZE)]
     cases += [*_both(plain), *_both(exact), *_both(whole("compiled", SIZE))]
     if not ON_CPU:
-        cases += [*_both(Case("no_sync", "compiled", 2048)), Case(**{**vars(exact), "variant": "fp8-uncounted"})]
+        cases += [*_both(Case("no_sync", "compiled", 2048)), replace(plain, variant="one-graph")]
+        cases.append(replace(exact, variant="fp8-uncounted"))
     return cases
 
 
@@ -87,7 +89,7 @@ def large_cases() -> list[Case]:
 
 def _both(case: Case) -> list[Case]:
     """Without fp8, and with."""
-    return [case, Case(**{**vars(case), "variant": "fp8"})]
+    return [case, replace(case, variant="fp8")]
 
 
 def speed(folder: Path, left: float) -> list[Finding]:
