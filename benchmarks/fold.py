@@ -5,7 +5,7 @@
 parts: the outer part (its way down and up) and the inner part of each cut, and the whole UNet likewise, each in a
 process of its own: milliseconds a call (median of 20), peak memory, seconds until the first call was over. The slower
 part is the step. `default` stands for the balanced cut, `every2` for that of preset.every=2.
-On a CPU: --model shapes --device cpu --sizes 256 --engines eager.
+--model is one of conf/model, as for otil-exp. On a CPU: --model shapes --device cpu --sizes 256 --engines eager.
 Whole pictures on several GPUs are `otil-exp -m experiment=bench/fold` and `experiment=bench/fold_every`.
 """
 
@@ -18,11 +18,14 @@ import sys
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from otil_exp.choices import Dtype, Engine, GnSync, Scheduler
+from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ModelConfig
 from otil_exp.methods.staged_step import segment_engine
 from otil_exp.models.architecture import architecture_of
@@ -30,6 +33,7 @@ from otil_exp.models.loading import Models
 from otil_exp.rank_unet.engine_choice import choose_engine
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
+from otil_exp.schema import register_schema
 from otil_exp.stages.cut import Cut, balanced_cuts, fold, named_cuts
 from otil_exp.stages.parts import SegmentCall, keep_only
 from otil_exp.stages.tape import Unit, tape
@@ -90,6 +94,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else None
     return {
         "figure": "part",
+        "model": options.model,
         "part": options.part,
         "cut": "-" if options.part == "whole" else _cut(units, options.cut).name(units),
         "size": int(options.sizes),
@@ -143,9 +148,10 @@ def _example(
     def made(*shape: int) -> torch.Tensor:
         return torch.randn(batch, *shape, device=device, dtype=dtype)
 
-    text = made(77, unet.config.cross_attention_dim)
-    width = unet.config.projection_class_embeddings_input_dim - 6 * unet.config.addition_time_embed_dim
-    told = [torch.full((batch,), 500.0, device=device), text, made(width), made(6)]
+    told = [torch.full((batch,), 500.0, device=device), made(77, unet.config.cross_attention_dim)]
+    if unet.config.addition_embed_type == "text_time":
+        width = unet.config.projection_class_embeddings_input_dim - 6 * unet.config.addition_time_embed_dim
+        told += [made(width), made(6)]
     if not segment.start:
         return [*told, made(units[-1].channels, units[0].height, units[0].width)]
     before = units[segment.start - 1]
@@ -156,9 +162,9 @@ def _example(
 
 
 def _model(name: str) -> ModelConfig:
-    if name == "shapes":
-        return ModelConfig(name=name, architecture="shapes", source="package")
-    return ModelConfig(name=name, architecture="sdxl", source="random")
+    register_schema()
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        return cast(ModelConfig, OmegaConf.to_object(compose("config", [f"model={name}"]).model))
 
 
 def _unet(name: str, device: torch.device, dtype: torch.dtype) -> Any:
