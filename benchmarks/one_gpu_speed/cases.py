@@ -47,6 +47,11 @@ def whole(engine: str, size: int, **rest: Any) -> Case:
     return Case("reference", engine, size, 1, False, **rest)
 
 
+def upstream_rank(size: int) -> Case:
+    """Upstream's rank of 4, split; the one at 1024 x 1024 has its synchronous steps timed, too."""
+    return Case("no_sync", UPSTREAM, size, both=size == 1024)
+
+
 def cases_on_gpu() -> list[Case]:
     cases = [
         *(whole("compiled", size) for size in (1024, 2048, 3840)),

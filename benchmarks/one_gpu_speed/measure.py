@@ -43,7 +43,7 @@ def measured(
         output = unet(**inputs).sample
     result["finite"] = bool(output.isfinite().all())
     result["output_std"] = float(output.float().std())
-    result["runs_as"] = unet.runs_as
+    result["runs_as"] = unet.method.runs_as
     result["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else 0.0
     result["graphs"] = dict(torch._dynamo.utils.counters["stats"]).get("unique_graphs", 0)
     return result, output
