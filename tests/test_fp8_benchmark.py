@@ -16,12 +16,18 @@ from PIL import Image
 from torch import distributed as dist
 
 from benchmarks.fp8_and_start import __main__ as call
+from benchmarks.fp8_and_start import findings
 from benchmarks.fp8_and_start.findings import Finding, speed_findings
 from benchmarks.fp8_and_start.pictures import Made, psnr, table
+from benchmarks.one_gpu_speed import cases, measure
+from benchmarks.one_gpu_speed.case_job import run_case
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, whole
 from benchmarks.one_gpu_speed.measure import steps_of
+from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.one_gpu_speed.rank import prepared_unet
+from benchmarks.side_by_side import Files
 from otil_exp.rank_unet.products import MARGIN, Fp8Linear
+from otil_exp.rank_unet.sliced import graph
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.whole import write_text
 from run_folder.finished import SIDE, finished
@@ -44,10 +50,48 @@ def test_a_case_in_fp8_is_a_rank_with_scales() -> None:
     assert 0 < (outputs[1] - outputs[0]).norm() / outputs[0].norm() < 0.1
 
 
+def test_what_a_gpu_is_to_measure_is_among_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cases, call, findings):
+        monkeypatch.setattr(module, "UPSTREAM", "cuda_graph")
+    monkeypatch.setattr(call, "ON_CPU", False)
+    monkeypatch.setattr(call, "SIZE", 1024)
+    wanted = call.speed_cases()
+    assert [case.name for case in wanted] == [
+        "reference-cuda_graph-1024-1",
+        "no_sync-cuda_graph-1024-4s-both",
+        "no_sync-compiled-1024-4s",
+        "no_sync-compiled-1024-4s-fp8",
+        "reference-compiled-1024-1",
+        "reference-compiled-1024-1-fp8",
+    ]
+    assert set(wanted) | set(call.more_cases()) <= set(cases.cases_on_gpu())
+
+
+def test_a_case_is_timed_and_told_from_its_record_to_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each engine, with PyTorch's graphs but no compiler; in this process, which is let go before it starts."""
+    monkeypatch.setattr(graph, "BACKEND", "aot_eager")
+    monkeypatch.setattr(measure, "REPEATS", 1)
+    cases_of = [whole(UPSTREAM, 256), whole("compiled", 256), whole("compiled", 256, variant="fp8")]
+    results = []
+    for case in cases_of:
+        files = Files(tmp_path, case.name)
+        files.halt.let_go()
+        run_case(case, files)
+        results.append(json.loads(files.path("json").read_text()))
+    compare_outputs(results, tmp_path)
+    write_text(tmp_path / "results.json", json.dumps(results))
+    assert [result["runs_as"] for result in results] == ["eager", *["compiled, called without a CUDA graph"] * 2]
+    off_by = [result.get("off_by") for result in results]
+    assert off_by[0] is None
+    assert off_by[1] < 1e-5 < off_by[2] < 0.1
+    rows = speed_findings(cases_of, tmp_path)
+    assert all(f"{result['step_ms']:.2f} ms" in row[2] for result, row in zip(results, rows, strict=True))
+    assert "x of without, " in rows[2][2]
+
+
 def test_what_is_measured_is_among_the_cases_and_said_beside_what_was_wanted(tmp_path: Path) -> None:
-    cases = call.speed_cases()
-    assert len(cases) > 4
-    assert set(cases) | set(call.large_cases()) <= set(CASES)
+    wanted = call.speed_cases()
+    assert set(wanted) | set(call.more_cases()) <= set(CASES)
     plain, quantised = (Case("no_sync", "compiled", call.SIZE, gn_sync="true", variant=one) for one in ("", "fp8"))
     measured: list[tuple[Case, float, dict[str, int]]] = [
         (whole(UPSTREAM, call.SIZE), 40.0, {}),
@@ -62,7 +106,7 @@ def test_what_is_measured_is_among_the_cases_and_said_beside_what_was_wanted(tmp
     write_text(tmp_path / "results.json", json.dumps(results))
     failing = replace(plain, gn_sync="false", variant="fp8")
     write_text(tmp_path / f"{failing.name}.log", "Traceback ...\nRuntimeError: no such luck\n")
-    found = {what: (wanted, said) for what, wanted, said in speed_findings(cases, tmp_path)}
+    found = {what: (wanted, said) for what, wanted, said in speed_findings([*wanted, *call.more_cases()], tmp_path)}
     aim = "at most 10.2 ms, 4.0x of upstream's one GPU"
     ratios = "1.20x of without, 4.00x of upstream's one GPU, 1.60x of upstream's rank"
     assert found[quantised.name] == (aim, f"10.00 ms, {ratios}, graphs 1, host waits {{'a.py:3': 1}}")

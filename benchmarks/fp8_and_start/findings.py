@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.one_gpu_speed.cases import UPSTREAM, Case, whole
+from benchmarks.one_gpu_speed.cases import UPSTREAM, Case, upstream_rank, whole
 
 Finding = tuple[str, str, str]
 """What, what is wanted, what was found."""
@@ -50,7 +50,7 @@ def _of_case(case: Case, by_case: dict[str, dict[str, Any]], folder: Path) -> Fi
     words = [f"{own:.2f} ms"]
     twins = {"of without": replace(case, variant=""), "of upstream's one GPU": whole(UPSTREAM, case.size)}
     if case.world_size > 1:
-        twins["of upstream's rank"] = replace(case, engine=UPSTREAM, variant="", gn_sync="false")
+        twins["of upstream's rank"] = upstream_rank(case.size)
     for other, twin in twins.items():
         if twin.name in by_case and twin != case:
             words.append(f"{by_case[twin.name]['step_ms'] / own:.2f}x {other}")

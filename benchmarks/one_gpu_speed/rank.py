@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch._inductor.config
 from diffusers import UNet2DConditionModel
-from diffusers.models.attention import BasicTransformerBlock
 
 from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.cases import Case
@@ -24,7 +23,7 @@ from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
 from otil_exp.rank_unet.kinds import StepKinds, steady
 from otil_exp.rank_unet.products import Fp8Linear, Fp8Products
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet.sliced import graph, layers
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import schedule
 from otil_exp.topology import Topology
@@ -123,5 +122,5 @@ def _set_variant(variant: str) -> None:
         torch._inductor.config.max_autotune_conv_backends = "ATEN"
     if variant == "fp8-uncounted":
         Fp8Linear.counts = False
-    if variant == "regions":
-        BasicTransformerBlock.forward = torch.compiler.nested_compile_region(BasicTransformerBlock.forward)
+    if variant == "one-graph":
+        layers.group_blocks = lambda unet: None

@@ -9,8 +9,8 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
-from otil_exp.rank_unet.inputs import StepInputs
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.rank_unet.sliced import blocks, graph
 from otil_exp.rank_unet.sliced.attention import merged
 from otil_exp.traffic import TrafficCounter
 from places import place, place_without_peers
@@ -57,12 +57,59 @@ def test_the_compiled_reference_is_plain_diffusers_and_one_graph_for_all_steps_p
 
 
 @pytest.mark.usefixtures("_no_cpp")
-def test_a_process_compiles_for_as_many_cells_as_it_performs():
-    """PyTorch keeps a limited number of graphs of one function, and then refuses to make another."""
-    with torch._dynamo.config.patch(recompile_limit=1):
-        for _ in range(2):
-            with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled):
-                pass
+def test_a_process_compiles_for_as_many_cells_as_it_performs(monkeypatch):
+    """PyTorch keeps a limited number of graphs of one function, and then refuses to make another.
+
+    The smallest limit: transformers of two shapes, as in SDXL. A third cell would be over it.
+    """
+    monkeypatch.setattr(blocks, "SHAPES", 2)
+    for _ in range(3):
+        with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled):
+            pass
+
+
+@pytest.mark.usefixtures("_no_cpp")
+def test_transformers_of_one_shape_share_a_graph_with_weights_of_their_own():
+    made = graphs()
+    with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled) as ready:
+        sequences = [module for module in ready.unet.unet.modules() if isinstance(module, blocks.BlockSequence)]
+        assert len(sequences) == 7
+        assert graphs() == made + 1 + 2
+        ready.unet.begin(ready.steps)
+        with torch.no_grad():
+            before = ready.unet(timestep=1, **ready.inputs).sample
+            for name, weight in sequences[-1].named_parameters():
+                if name.endswith("to_out.0.weight"):
+                    weight.zero_()
+            ready.unet.begin(ready.steps)
+            after = ready.unet(timestep=1, **ready.inputs).sample
+            with ready.unet.calling_modules():
+                ready.unet.begin(ready.steps)
+                called = ready.unet(timestep=1, **ready.inputs).sample
+        assert (after - before).abs().max() > 1e-3
+        assert worst([after], [called]) <= 1e-5
+        assert graphs() == made + 1 + 2
+
+
+@pytest.mark.usefixtures("_no_cpp")
+def test_two_unets_at_a_time_call_their_own_blocks():
+    outputs = []
+    inputs = StepInputs(timestep=torch.ones(2), **tiny_inputs(height=64, width=64))
+    unets = [tiny_unet().requires_grad_(False) for _ in range(2)]
+    with torch.no_grad():
+        for unet in unets:
+            for weight in unet.parameters():
+                weight.mul_(1 + len(outputs) / 8)
+            outputs.append(predict(unet, inputs))
+            blocks.group_blocks(unet)
+        calls = [
+            graph.Graph(unet, place_without_peers(), TrafficCounter(), form="alone", communicates=False)
+            for unet in unets
+        ]
+        for call, output in zip(calls, outputs, strict=True):
+            torch.testing.assert_close(call(inputs), output, rtol=1e-4, atol=1e-5)
+    assert (outputs[0] - outputs[1]).abs().max() > 1e-2
+    torch.compiler.reset()
 
 
 @pytest.mark.usefixtures("_no_cpp")
@@ -75,7 +122,7 @@ def test_every_shape_is_compiled_in_a_ranks_turn(monkeypatch):
             return super()._turn()
 
     unet = tiny_unet().requires_grad_(False)
-    call = Noted(unet, place_without_peers(), TrafficCounter(), communicates=False)
+    call = Noted(unet, place_without_peers(), TrafficCounter(), form="alone", communicates=False)
     with torch.no_grad():
         for height, width in [(64, 32), (32, 64)] * 2:
             call(StepInputs(timestep=torch.ones(2), **tiny_inputs(height=height, width=width)))

@@ -1,4 +1,4 @@
-"""A UNet over slices of rows as plain modules, so that torch.compile takes a whole step as one graph.
+"""A UNet over slices of rows as plain modules, so that torch.compile takes a whole step.
 
 What a layer needs of the other slices is its context: a tensor that a synchronous step renews and a silent one reads.
 Renewing takes a collective a layer, since each layer's context depends on the layers before it; only GroupNorm and the

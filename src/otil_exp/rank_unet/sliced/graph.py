@@ -1,4 +1,4 @@
-"""A UNet compiled as one graph."""
+"""A UNet compiled: one graph, and one more for each shape of its transformers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.rank_unet.sliced import blocks
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
@@ -31,17 +33,22 @@ compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benc
 
 
 class Graph:
-    """Calls a UNet through torch.compile: whole, at the first call for each shape of the sample.
+    """Calls a UNet through torch.compile, which has all its graphs after the first call for each shape of the sample.
 
     Later calls must have the same strides and types (a graph for others would be compiled, which the engines avoid by
     copying inputs to fixed places). There is one shape, but for a naive_patch that cuts rows and columns in turn.
     Collectives inside are counted at each call, though they call no Python.
     """
 
-    def __init__(self, unet: nn.Module, ranks: RankContext, traffic: TrafficCounter, *, communicates: bool) -> None:
-        """communicates: whether the UNet has collectives inside, so that no rank can run it alone."""
+    def __init__(
+        self, unet: nn.Module, ranks: RankContext, traffic: TrafficCounter, *, form: str, communicates: bool
+    ) -> None:
+        """form: of the step, in a word. communicates: whether the UNet has collectives inside, so that no rank can run
+        it alone."""
         self._unet, self._ranks, self._traffic, self._communicates = unet, ranks, traffic, communicates
-        self._compiled = torch.compile(unet, fullgraph=True, dynamic=False, backend=BACKEND)
+        compiled = partial(torch.compile, fullgraph=True, dynamic=False, backend=BACKEND)
+        blocks.compile_apart(unet, form, compiled)
+        self._compiled = compiled(unet)
         self._sent: dict[torch.Size, Traffic] = {}
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
@@ -54,7 +61,8 @@ class Graph:
         with self._traffic.installed(), self._traffic.recording() as sent:
             predict(self._unet, inputs)
         self._sent[inputs.sample.shape] = sent
-        with sdpa_kernel(ATTENTION, set_priority=True), self._turn():
+        room = torch._dynamo.config.patch(recompile_limit=blocks.SHAPES)
+        with sdpa_kernel(ATTENTION, set_priority=True), room, self._turn():
             predict(self._compiled, inputs)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The UNet of a slice in its two forms, synchronous and silent, each one graph."""
+"""The UNet of a slice in its two forms, synchronous and silent, each compiled."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 from otil_exp.choices import GnSync
 from otil_exp.rank_unet.inputs import StepInputs, predict
 from otil_exp.rank_unet.kinds import FIRST
+from otil_exp.rank_unet.sliced.blocks import group_blocks
 from otil_exp.rank_unet.sliced.graph import Graph
 from otil_exp.rank_unet.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.rank_unet.sliced.slices import Slices
@@ -51,6 +52,7 @@ class SlicedLayers:
         slices = Slices(index=index, count=count, group=ranks.batch_group, device=ranks.device)
         self._slices = slices.count
         slice_layers(unet, slices, gn_sync)
+        group_blocks(unet)
         # The layout that half precision kernels of cuDNN want; Inductor would convert the weights at every call.
         unet.to(memory_format=torch.channels_last)
         self._statistics: StatisticsExchange | None = None
@@ -58,7 +60,7 @@ class SlicedLayers:
         self._forms: dict[bool, Run] = {}
         self._modules: dict[bool, nn.Module] = {True: unet, False: unet}
         if self._slices == 1:
-            self._forms[False] = self._compiled(unet, communicates=False)
+            self._forms[False] = self._compiled(unet, "alone", communicates=False)
 
     def set_step(self, step: Step) -> None:
         """Say which step comes next; what it needs of the one before has arrived then."""
@@ -85,8 +87,8 @@ class SlicedLayers:
             self._statistics = StatisticsExchange(norms, self._slices, self._ranks.batch_group)
         silent = self._modules[False] = silent_copy(self.unet)
         self._forms = {
-            True: self._compiled(self.unet, communicates=True),
-            False: self._compiled(silent, communicates=self._gn_sync is GnSync.exact),
+            True: self._compiled(self.unet, "synchronous", communicates=True),
+            False: self._compiled(silent, "silent", communicates=self._gn_sync is GnSync.exact),
         }
 
     def after_step(self) -> None:
@@ -103,8 +105,8 @@ class SlicedLayers:
         """Leave nothing pending."""
         self.wait()
 
-    def _compiled(self, unet: nn.Module, *, communicates: bool) -> Run:
+    def _compiled(self, unet: nn.Module, form: str, *, communicates: bool) -> Run:
         on_host = communicates and self._ranks.device.type == "cuda" and dist.get_backend() == "gloo"
         if on_host:  # several ranks on one GPU: a compiled graph cannot hold collectives that the host runs
             return lambda inputs: predict(unet, inputs)
-        return Graph(unet, self._ranks, self._traffic, communicates=communicates)
+        return Graph(unet, self._ranks, self._traffic, form=form, communicates=communicates)
