@@ -32,7 +32,7 @@ BUDGET_S = float(os.environ.get("BUDGET_S", 560))
 LEAST_S = {"speed": 200.0, "start": 100.0, "more": 240.0, "pictures": 120.0}
 """Seconds below which a part is not begun."""
 
-READY_S = 160.0
+READY_S = 200.0
 """Bound on getting the cases of a part ready."""
 
 SIZE = 256 if ON_CPU else 1024
