@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import distributed as dist
 from otil_exp import topology as t
 from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
+from otil_exp.models.loading import Models
 from otil_exp.pipeline import StepTrace, build_pipeline
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.topology import Topology
@@ -30,15 +32,21 @@ class Result:
 
 
 def run_pipelines(
-    configs: list[ExperimentConfig], prompt: str, seed: int = 0, timeout: float = 240, decode: bool = False
+    configs: list[ExperimentConfig],
+    prompt: str,
+    seed: int = 0,
+    timeout: float = 240,
+    decode: bool | Sequence[bool] = False,
 ) -> list[list[Result]]:
-    """One picture for each config, all of one topology; results by config, then by rank."""
+    """One picture for each config, all of one topology; results by config, then by rank. decode: all, none, which."""
     effectives = [effective(config) for config in configs]
+    decoded = list(zip(effectives, [decode] * len(configs) if isinstance(decode, bool) else decode, strict=True))
     (topology,) = {(e.topology.world_size, e.topology.split_batch) for e in effectives}
     if topology[0] == 1:
         ranks = t.single_rank(torch.device("cpu"))
-        return [[_picture(config, ranks, prompt, seed, decode)] for config in effectives]
-    by_rank = run_ranks(topology[0], _on_rank, free_port(), topology, effectives, prompt, seed, decode, timeout=timeout)
+        models = Models()
+        return [[_picture(config, ranks, models, prompt, seed, one)] for config, one in decoded]
+    by_rank = run_ranks(topology[0], _on_rank, free_port(), topology, decoded, prompt, seed, timeout=timeout)
     return [list(results) for results in zip(*by_rank, strict=True)]
 
 
@@ -46,14 +54,14 @@ def _on_rank(
     rank: int,
     port: str,
     topology: tuple[int, bool],
-    configs: list[ExperimentConfig],
+    configs: list[tuple[ExperimentConfig, bool]],
     prompt: str,
     seed: int,
-    decode: bool,
 ) -> list[Result]:
     graph.BACKEND = "eager"  # of engine=compiled: what is looked at is the graph, not its speed
     ranks = joined(rank, topology, port)
-    results = [_picture(config, ranks, prompt, seed, decode) for config in configs]
+    models = Models()
+    results = [_picture(config, ranks, models, prompt, seed, decode) for config, decode in configs]
     t.leave()
     return results
 
@@ -73,8 +81,10 @@ def leave_harness(rank: int, world_size: int, port: str) -> None:
     )
 
 
-def _picture(config: ExperimentConfig, ranks: t.RankContext, prompt: str, seed: int, decode: bool) -> Result:
-    with build_pipeline(config, ranks) as pipeline:
+def _picture(
+    config: ExperimentConfig, ranks: t.RankContext, models: Models, prompt: str, seed: int, decode: bool
+) -> Result:
+    with build_pipeline(config, ranks, models, keep_weights=True) as pipeline:
         generated = pipeline(prompt, seed, decode=decode and pipeline.decodes)
     return Result(latents=generated.latents, steps=generated.steps, image=generated.image)
 

@@ -7,46 +7,53 @@ import pytest
 from composing import Typed
 from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
+from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
 from otil_exp.rank_unet.sliced import graph
 from places import place
 from ranks import run_ranks
 
 SHORT = ("num_inference_steps=3", "warmup_steps=1", "height=64", "width=64", "topology=2gpu_nosplit")
-CELLS = (
-    ("preset=otil", "k.budget=1"),
-    ("preset=otil", "k.budget=1", "engine=compiled"),
-    ("preset=fold",),
-)
+OTIL, FOLD = ("preset=otil", "k.budget=1"), ("preset=fold",)
+FP8 = "engine.products=fp8"
+CELLS = {
+    "otil": OTIL,
+    "otil in fp8": (*OTIL, FP8),
+    "otil in fp8, compiled": (*OTIL, FP8, "engine=compiled"),
+    "fold": FOLD,
+    "fold in fp8": (*FOLD, FP8),
+}
+PAIRS = {name: name.split(" in ")[0] for name in CELLS if "fp8" in name}
+"""Without fp8, layers that are compiled make what distrifuser's make (test_sliced.py): they need no picture of their
+own here."""
 
 
-def pictures(rank: int, configs: list[tuple[ExperimentConfig, ExperimentConfig]]) -> list[tuple[dict, float, dict]]:
-    """Of each pair without and with fp8: scales, how far apart the latents are, and what is said of the products."""
+def pictures(rank: int, configs: dict[str, ExperimentConfig]) -> dict[str, tuple[dict, float, dict]]:
+    """Of each cell with fp8: scales, how far its latents are from those without, and what is said of the products."""
     graph.BACKEND = "eager"
-    ranks = place(rank, split_batch=False)
-    results = []
-    for plain, quantised in configs:
-        with build_pipeline(plain, ranks) as pipeline:
-            exact = pipeline("a red circle", 0, decode=False).latents
-        with build_pipeline(quantised, ranks) as pipeline:
-            found = pipeline("a red circle", 0, decode=False).latents
-            scales = {name: layer.scale.item() for name, layer in pipeline._products.layers.items()}
-            results.append((scales, float((found - exact).norm() / exact.norm()), pipeline.products()))
-    return results
+    ranks, models = place(rank, split_batch=False), Models()
+    latents, said = {}, {}
+    for name, config in configs.items():
+        with build_pipeline(config, ranks, models, keep_weights=True) as pipeline:
+            latents[name] = pipeline("a red circle", 0, decode=False).latents
+            if name in PAIRS:
+                scales = {layer: its.scale.item() for layer, its in pipeline._products.layers.items()}
+                said[name] = scales, pipeline.products()
+    off_by = {name: float((latents[name] - latents[of]).norm() / latents[of].norm()) for name, of in PAIRS.items()}
+    return {name: (scales, off_by[name], products) for name, (scales, products) in said.items()}
 
 
 @pytest.mark.ranks
 @pytest.mark.timeout(900)
-def test_all_ranks_calibrate_alike_in_every_engine(typed: Typed) -> None:
-    configs = [
-        tuple(effective(typed(*SHORT, *cell, f"engine.products={one}")) for one in ("model_dtype", "fp8"))
-        for cell in CELLS
-    ]
+def test_all_ranks_calibrate_alike_in_every_engine(typed: Typed, two_levels: tuple[str, ...]) -> None:
+    configs = {name: effective(typed(*two_levels, *SHORT, *cell)) for name, cell in CELLS.items()}
     first, second = run_ranks(2, pictures, configs, timeout=600)
-    for cell, own, other in zip(CELLS, first, second, strict=True):
+    for name in PAIRS:
+        own, other = first[name], second[name]
         shared = own[0].keys() & other[0].keys()
-        assert shared or cell[0] == "preset=fold", cell  # which cuts the UNet by depth
-        assert {name: own[0][name] for name in shared} == {name: other[0][name] for name in shared}, cell
-        assert 0 < own[1] < 0.1, cell
+        assert shared or name == "fold in fp8"  # which cuts the UNet by depth
+        assert {layer: own[0][layer] for layer in shared} == {layer: other[0][layer] for layer in shared}, name
+        assert 0 < own[1] < 0.1, name
         assert own[2]["calibrated_on"]["steps"] == 2
-    assert first[0][0].keys() != first[1][0].keys()  # distrifuser's layers, and ours
+    called, compiled = (first[name][0].keys() for name in ("otil in fp8", "otil in fp8, compiled"))
+    assert called != compiled  # distrifuser's layers, and ours

@@ -40,9 +40,6 @@ OTHERS = (
 REFUSED = dict.fromkeys(
     ("asyncdiff", "asyncdiff_stride2"), "AsyncDiff's cuts are those of SDXL's UNet, .*use model=sdxl or preset=fold"
 )
-COMPILED = (("sd15", "otil preset.gn_sync=fused"), ("sd15", "fold"), ("sd21", "full_sync"))
-"""Kinds of models with a method; dynamo takes ten seconds a graph."""
-
 CELLS = {
     "2gpu_nosplit": (*EXACT, *WAITING, *OTHERS),
     "4gpu_nosplit": (*EXACT, *WAITING, "otil", "otil_context", "fold", "step_reuse"),
@@ -51,14 +48,23 @@ CELLS = {
 }
 """What is run on each topology."""
 
+COMPILED = (("sd15", "otil preset.gn_sync=fused"), ("sd15", "fold"), ("sd21", "full_sync"))
+"""Kinds of models with a method; dynamo takes seconds a graph."""
+COMPILE = "engine=compiled"
+
 NEAR = [(topology, words) for topology, cells in CELLS.items() for words in cells if words in OTHERS]
 
-Made = Callable[[str, str], dict[str, list[Result]]]
+Made = Callable[[str, str, str], list[Result]]
 
 
 def width_of(words: str) -> int:
     """64, or of slices that lie side by side in every other step, two of them."""
     return 128 if words == "naive_alternate" else 64
+
+
+def is_decoded(words: str) -> bool:
+    """Whether the picture is looked at, and not the latents alone."""
+    return words in (*EXACT, *WAITING)
 
 
 def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentConfig:
@@ -71,7 +77,8 @@ def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentC
         f"num_inference_steps={STEPS}",
         "warmup_steps=0",
     )
-    overrides = [*where, *size, "refresh.period=0", "engine.sliced_decode=true", *f"preset={words}".split()]
+    cut = f"engine.sliced_decode={str(is_decoded(words)).lower()}"
+    overrides = [*where, *size, "refresh.period=0", cut, *f"preset={words}".split()]
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return prepare(compose("config", overrides)).effective
 
@@ -86,22 +93,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Made:
-    """made(kind, topology)[words]: what each rank holds in the end; ranks start once for all cells of a topology."""
+    """made(kind, topology, words): what each rank holds in the end; ranks start once for all cells of a topology."""
 
     @cache
-    def of(kind: str, topology: str) -> dict[str, list[Result]] | Exception:
-        configs = [config_of(folder, kind, topology, words) for words in CELLS[topology]]
+    def of(topology: str) -> dict[tuple[str, str], list[Result]] | Exception:
+        cells = [(kind, words) for kind in tiny_sd.KINDS for words in CELLS[topology]]
+        if topology == "2gpu_nosplit":
+            cells += [(kind, f"{words} {COMPILE}") for kind, words in COMPILED]
+        configs = [config_of(folder, kind, topology, words) for kind, words in cells]
         try:
-            found = run_pipelines(configs, PROMPT, timeout=600, decode=True)
+            found = run_pipelines(configs, PROMPT, timeout=800, decode=[is_decoded(words) for _, words in cells])
         except Exception as error:  # kept, so that it is not met anew by every test
             return error
-        return dict(zip(CELLS[topology], found, strict=True))
+        return dict(zip(cells, found, strict=True))
 
-    def results(kind: str, topology: str) -> dict[str, list[Result]]:
-        found = of(kind, topology)
+    def results(kind: str, topology: str, words: str) -> list[Result]:
+        found = of(topology)
         if isinstance(found, Exception):
             raise found
-        return found
+        return found[kind, words]
 
     return results
 
@@ -130,7 +140,7 @@ def one_process(kind: str, height: int, width: int = 64) -> OneProcess:
 def test_what_waits_for_everything_is_one_process(made: Made, kind: str, topology: str) -> None:
     alone = one_process(kind, 64 * TOPOLOGIES[topology])
     for words in (*EXACT, *(words for words in WAITING if words in CELLS[topology])):
-        for result in made(kind, topology)[words]:
+        for result in made(kind, topology, words):
             assert (result.latents - alone.latents).abs().max() <= 1e-4, words
             assert abs(result.image - alone.image).max() <= 1e-4, words
 
@@ -141,7 +151,7 @@ def test_every_method_makes_one_latent_of_all_ranks_near_that_of_one_process(
     made: Made, kind: str, topology: str, words: str
 ) -> None:
     alone = one_process(kind, 64 * TOPOLOGIES[topology], width_of(words))
-    results = made(kind, topology)[words]
+    results = made(kind, topology, words)
     first = results[0].latents
     assert all(torch.equal(result.latents, first) for result in results[1:])
     off_by = (first - alone.latents).square().mean().sqrt() / alone.latents.std()
@@ -163,10 +173,10 @@ def test_every_preset_is_made_or_refused() -> None:
 
 @pytest.mark.parametrize(("kind", "words"), COMPILED)
 def test_compiled_layers_give_what_distrifusers_give(made: Made, folder: Path, kind: str, words: str) -> None:
-    config = config_of(folder, kind, "2gpu_nosplit", f"{words} engine=compiled")
+    config = config_of(folder, kind, "2gpu_nosplit", f"{words} {COMPILE}")
     assert config.engine.name is Engine.compiled
-    (results,) = run_pipelines([config], PROMPT, timeout=600, decode=True)
-    for one, other in zip(results, made(kind, "2gpu_nosplit")[words], strict=True):
+    results = [made(kind, "2gpu_nosplit", one) for one in (words, f"{words} {COMPILE}")]
+    for one, other in zip(*results, strict=True):
         assert (one.latents - other.latents).abs().max() <= 1e-4
 
 
