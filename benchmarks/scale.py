@@ -8,8 +8,9 @@
     python -m benchmarks.scale track FOLDER       a run of all pictures logged by wandb, offline
 
 --cells 8 and --pictures 5000 if nothing is said. Pictures are 8 different ones of 1024 x 1024 a cell, linked under all
-names, so that they take little disk; times of steps are drawn for those 8. Each command is a process of its own, so
-that its peak memory is its own. Seconds are of the wall, and beside them of the CPU, of all its cores together.
+names, so that they take little disk (cells after the eighth have its pictures); times of steps are drawn for those 8.
+Each command is a process of its own, so that its peak memory is its own. Seconds are of the wall, and beside them of
+the CPU, of all its cores together.
 """
 
 from __future__ import annotations
@@ -55,10 +56,14 @@ SCORES = MetricsConfig(psnr=True, ssim=True, perceptual="effnet_lite0_5stage", s
 
 
 def make(grid: Path, cells: int, pictures: int) -> None:
+    """The cells that are not there yet; one that was half made is made anew."""
     more = [("otil", 4, k) for k in range(33, 33 + max(0, cells - len(EIGHT)))]
     for number, (method, ranks, k) in enumerate([*EIGHT, *more][:cells]):
         folder = RunFolder(grid / f"{number:02d}{method}")
-        _pictures(folder, number, pictures)
+        if folder.finished:
+            continue
+        shutil.rmtree(folder.path, ignore_errors=True)
+        _pictures(folder, number, pictures, like=grid / "07otil" / "images" if number >= len(EIGHT) else None)
         drawn = _steps(folder, ranks, pictures)
         _said(folder, method, ranks, k, pictures)
         if method != "reference":
@@ -68,21 +73,22 @@ def make(grid: Path, cells: int, pictures: int) -> None:
         print(folder.path, flush=True)
 
 
-def _pictures(folder: RunFolder, number: int, pictures: int) -> None:
+def _pictures(folder: RunFolder, number: int, pictures: int, like: Path | None) -> None:
+    """Draw those that differ, and link the others; like: the folder of a cell that has the same ones."""
     folder.images.mkdir(parents=True)
     for index in range(pictures):
         path = folder.image_path(index)
-        if index < DIFFERENT:
+        if like is None and index < DIFFERENT:
             Image.fromarray(_picture(index, number)).save(path, compress_level=1)
         else:
-            os.link(folder.image_path(index % DIFFERENT), path)
+            os.link((like or folder.images) / f"{index % DIFFERENT:02d}.png", path)
 
 
 def _picture(index: int, cell: int) -> np.ndarray:
     """Blots with a little noise, as large as a photo when saved; the same ones in every cell but for the noise."""
     blots = np.random.default_rng(index).integers(0, 256, (24, 24, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(blots).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float64)
-    noise = np.random.default_rng([index, cell]).normal(0, 2 + cell % 8 / 2, smooth.shape)
+    noise = np.random.default_rng([index, cell]).normal(0, 2 + cell / 2, smooth.shape)
     return (smooth + noise).clip(0, 255).astype(np.uint8)
 
 

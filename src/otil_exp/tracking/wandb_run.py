@@ -71,7 +71,7 @@ class WandbTracker:
             return
         reference = None if self._reference is None else picture_of(self._reference, prompt.index)
         caption = redacted(prompt.text, self._secrets)
-        media: dict[str, Any] = {f"picture/{number}": wandb.Image(picture, caption=caption)}
+        media: dict[str, Any] = {f"picture/{number}": _file_of(self._folder, prompt.index, caption)}
         if self._seams.labels:
             media[f"marked/{number}"] = wandb.Image(marked(picture, self._seams), caption=caption)
         if reference is not None:
@@ -129,15 +129,20 @@ def log_scores(
     metrics, prompts = folder.metrics, folder.record["prompts"]
     columns, table = per_prompt(prompts, metrics)
     there = [i < pictures and folder.image_path(prompt["index"]).exists() for i, prompt in enumerate(prompts)]
-    shown = [picture_of(folder, prompt["index"]) if made else None for prompt, made in zip(prompts, there, strict=True)]
-    rows = [
-        [*redacted(row, secrets), None if picture is None else wandb.Image(picture)]
-        for row, picture in zip(table, shown, strict=True)
+    shown = [
+        _file_of(folder, prompt["index"]) if made and picture_of(folder, prompt["index"]) is not None else None
+        for prompt, made in zip(prompts, there, strict=True)
     ]
+    rows = [[*redacted(row, secrets), picture] for row, picture in zip(table, shown, strict=True)]
     scores = values(metrics)
     known = {key: value for key, value in scores.items() if value is not None}
     run.log(known | media | {"per_prompt": wandb.Table(columns=[*columns, "picture"], data=rows)}, step=step)
     run.summary.update(scores)
+
+
+def _file_of(folder: RunFolder, prompt: int, caption: str | None = None) -> wandb.Image:
+    """A picture as its file has it: wandb would write what was decoded as a PNG anew, while ranks wait."""
+    return wandb.Image(str(folder.image_path(prompt)), caption=caption)
 
 
 def log_again(folder: RunFolder, tracker: TrackerConfig) -> None:
