@@ -16,6 +16,7 @@ from rich.text import Text
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.lock import is_held
+from otil_exp.run_folder.naming import names
 from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.slurm.ledger import Entry, Ledger
 from otil_exp.slurm.queue import QueueError, Standing, cancel
@@ -118,17 +119,19 @@ def look(folder: Path) -> tuple[list[CellStatus], Queue]:
         queue.jobs = ledger.in_queue(entries)
     except QueueError as error:
         queue.silent = str(error)
-    names = dict.fromkeys([*entries, *(path.parent.name for path in sorted(folder.glob("*/record.json")))])
-    cells = [_cell(RunFolder(folder / name), entries.get(name), queue) for name in names]
-    return sorted(cells, key=lambda cell: ORDER.index(cell.state)), queue
+    begun = [path.parent.name for path in sorted(folder.glob("*/record.json"))]
+    cells = [RunFolder(folder / name) for name in dict.fromkeys([*entries, *begun])]
+    titles = names(cells)  # cells that no ledger knows are called as in tables
+    found = [_cell(cell, entries.get(cell.path.name), queue, title) for cell, title in zip(cells, titles, strict=True)]
+    return sorted(found, key=lambda cell: ORDER.index(cell.state)), queue
 
 
-def _cell(folder: RunFolder, entry: Entry | None, queue: Queue) -> CellStatus:
+def _cell(folder: RunFolder, entry: Entry | None, queue: Queue, title: str) -> CellStatus:
     try:
         record = folder.record
     except BrokenFolderError as error:
         return CellStatus(title=entry.title if entry else folder.path.name, state="broken", why=str(error))
-    title = entry.title if entry else _title(record)
+    title = entry.title if entry else title
     made = len(list(folder.images.glob("*.png")))
     pictures = f"{made} of {len(record['prompts'])}" if "prompts" in record else ""
     began = [record.get("started"), *record.get("resumed", [])][-1]
@@ -167,11 +170,6 @@ def _why_ended(status: str, record: dict[str, Any], folder: RunFolder, entry: En
     return f"job {job} is no longer in the queue and it never began: see {folder.path.parent / '.submitit' / job}"
 
 
-def _title(record: dict[str, Any]) -> str:
-    """A cell that no ledger knows, as `method topology`."""
-    return f"{record.get('method', '?')} {record.get('topology', {}).get('name', '?')}"
-
-
 def _table(cells: Sequence[CellStatus]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     for header in ("cell", "state", "for", "pictures", "job"):
@@ -199,13 +197,19 @@ def _grid_folder(command: str, about: str, argv: Sequence[str] | None) -> Path:
     )
     parser.add_argument("grid", metavar="NAME", help="name of a grid below ./outputs, or its folder")
     typed = Path(parser.parse_args(argv).grid).expanduser()
-    below = "outputs" / typed
-    return (below if below.is_dir() and not typed.is_dir() else typed).absolute()
+    places = [typed, "outputs" / typed]
+    # A folder of the same name, such as the docs/ of a checkout, is no grid.
+    unknown = places[-1] if typed.name == str(typed) else typed
+    return next((place for place in places if _is_grid(place)), unknown).absolute()
+
+
+def _is_grid(folder: Path) -> bool:
+    return (folder / ".submitit").is_dir() or any(folder.glob("*/record.json"))
 
 
 def _check(folder: Path) -> None:
     """Raise FileNotFoundError, with what to type, for a folder that no grid has been run in."""
-    if not (folder / ".submitit").is_dir() and not list(folder.glob("*/record.json")):
+    if not _is_grid(folder):
         raise FileNotFoundError(
             f"{folder} holds no grid: type the name= of one below ./outputs, or its folder, output_dir/NAME"
         )
