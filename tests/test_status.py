@@ -123,3 +123,18 @@ def test_cells_of_one_method_are_told_apart_without_a_ledger(tmp_path: Path) -> 
         record(tmp_path, quantizer, begun, status="failed")
         RunFolder(tmp_path / quantizer).write_config({"codec": {"quantizer": quantizer}})
     assert [cell.title for cell in look(tmp_path)[0]] == ["otil 1gpu quantizer=int8", "otil 1gpu quantizer=none"]
+
+
+def test_a_cell_is_called_by_what_the_grid_s_other_cells_have_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "cluster_name", lambda: "here")
+    monkeypatch.setattr(ledger_module, "standings", lambda jobs: {"1": Standing(state="RUNNING", script="s")})
+    ledger = Ledger(tmp_path)
+    with ledger.locked(print):
+        for name in ("guide", "otil"):
+            title = f"output_dir=/a name=s preset={name} topology=2gpu_nosplit"
+            ledger.add({name: Entry(job="1", cluster="here", submitted="2026-01-01", script="s", title=title)})
+    cells = look(tmp_path)[0]
+    assert sorted(cell.title for cell in cells) == ["preset=guide", "preset=otil"]
+    assert {cell.why for cell in cells} == {"in job 1, which runs and has not come to it yet"}

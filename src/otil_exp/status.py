@@ -121,17 +121,24 @@ def look(folder: Path) -> tuple[list[CellStatus], Queue]:
         queue.silent = str(error)
     begun = [path.parent.name for path in sorted(folder.glob("*/record.json"))]
     cells = [RunFolder(folder / name) for name in dict.fromkeys([*entries, *begun])]
-    titles = names(cells)  # cells that no ledger knows are called as in tables
+    typed = [entries[cell.path.name].title if cell.path.name in entries else "" for cell in cells]
+    titles = [short or name for short, name in zip(_apart(typed), names(cells), strict=True)]
     found = [_cell(cell, entries.get(cell.path.name), queue, title) for cell, title in zip(cells, titles, strict=True)]
     return sorted(found, key=lambda cell: ORDER.index(cell.state)), queue
+
+
+def _apart(titles: Sequence[str]) -> list[str]:
+    """What was typed for each cell, without the settings that all of them share; "" where nothing is known."""
+    words = [title.split() for title in titles if title]
+    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    return [" ".join(word for word in title.split() if word not in shared) or title for title in titles]
 
 
 def _cell(folder: RunFolder, entry: Entry | None, queue: Queue, title: str) -> CellStatus:
     try:
         record = folder.record
     except BrokenFolderError as error:
-        return CellStatus(title=entry.title if entry else folder.path.name, state="broken", why=str(error))
-    title = entry.title if entry else title
+        return CellStatus(title=title if entry else folder.path.name, state="broken", why=str(error))
     made = len(list(folder.images.glob("*.png")))
     pictures = f"{made} of {len(record['prompts'])}" if "prompts" in record else ""
     began = [record.get("started"), *record.get("resumed", [])][-1]
@@ -142,7 +149,8 @@ def _cell(folder: RunFolder, entry: Entry | None, queue: Queue, title: str) -> C
         if status == "running" and standing.state != "PENDING":
             return CellStatus(title=title, state="running", since=began, job=entry.job, pictures=pictures)
         # One that began may be back in the queue; in a pack, it may wait for its turn in a job that runs.
-        why = f"in job {entry.job}, {standing.reason or standing.state}" if status != "done" else ""
+        waits = "which runs and has not come to it yet" if standing.state == "RUNNING" else standing.state
+        why = f"in job {entry.job}, {standing.reason or waits}" if status != "done" else ""
         state = "done" if status == "done" else "queued"
         return CellStatus(title=title, state=state, since=entry.submitted, job=entry.job, pictures=pictures, why=why)
     if status == "running":
