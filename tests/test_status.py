@@ -57,11 +57,11 @@ def test_every_kind_of_cell_is_told_with_its_reason(grid: Path) -> None:
     assert [(cell.state, cell.title, cell.job) for cell in cells] == [
         ("running", "preset=runs", "21_1"),
         ("queued", "preset=waits", "21_0"),
-        ("failed", "otil 1gpu", ""),
-        ("interrupted", "otil 1gpu", ""),
+        ("failed", "otil 1gpu (failed)", ""),
+        ("interrupted", "otil 1gpu (killed)", ""),
         ("ended", "preset=gone", "21_2"),
         ("broken", "broken", ""),
-        ("done", "otil 1gpu", ""),
+        ("done", "otil 1gpu (done)", ""),
     ]
     why = [cell.why for cell in cells]
     assert "JobHeldUser" in why[1]
@@ -84,8 +84,13 @@ def test_a_grid_of_a_name_lies_below_outputs(
     grid.rename(grid.parent / "outputs" / "sweep")
     monkeypatch.chdir(grid.parent)
     assert status_main(["sweep"]) == 0
+    (grid.parent / "sweep").mkdir()  # as a checkout has docs/ and tests/
+    assert status_main(["sweep"]) == 0
+    capsys.readouterr()
     assert status_main(["another"]) == 1
-    assert "another holds no grid: type the name= of one below ./outputs" in capsys.readouterr().out
+    assert "/outputs/another holds no grid: type the name= of one below ./outputs" in capsys.readouterr().out
+    assert status_main([str(grid.parent / "another")]) == 1
+    assert "/outputs/another" not in capsys.readouterr().out
 
 
 def test_without_an_answer_of_slurm_the_folders_still_speak(
@@ -110,3 +115,26 @@ def test_what_is_in_the_queue_is_cancelled_and_nothing_else(
     assert cancel_main([str(grid)]) == 0
     assert sorted(cancelled) == ["21_0", "21_1"]
     assert "preset=waits: cancelled job 21_0 (PENDING)" in capsys.readouterr().out
+
+
+def test_cells_of_one_method_are_told_apart_without_a_ledger(tmp_path: Path) -> None:
+    begun = {"method": "otil", "topology": {"name": "1gpu"}, "prompts": PROMPTS, "started": "2026-01-01T00:00:00+00:00"}
+    for quantizer in ("int8", "none"):
+        record(tmp_path, quantizer, begun, status="failed")
+        RunFolder(tmp_path / quantizer).write_config({"codec": {"quantizer": quantizer}})
+    assert [cell.title for cell in look(tmp_path)[0]] == ["otil 1gpu quantizer=int8", "otil 1gpu quantizer=none"]
+
+
+def test_a_cell_is_called_by_what_the_grid_s_other_cells_have_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "cluster_name", lambda: "here")
+    monkeypatch.setattr(ledger_module, "standings", lambda jobs: {"1": Standing(state="RUNNING", script="s")})
+    ledger = Ledger(tmp_path)
+    with ledger.locked(print):
+        for name in ("guide", "otil"):
+            title = f"output_dir=/a name=s preset={name} topology=2gpu_nosplit"
+            ledger.add({name: Entry(job="1", cluster="here", submitted="2026-01-01", script="s", title=title)})
+    cells = look(tmp_path)[0]
+    assert sorted(cell.title for cell in cells) == ["preset=guide", "preset=otil"]
+    assert {cell.why for cell in cells} == {"in job 1, which runs and has not come to it yet"}

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.lock import is_held
+from otil_exp.run_folder.naming import names
 from otil_exp.run_folder.whole import BrokenFolderError
 from otil_exp.slurm.ledger import Entry, Ledger
 from otil_exp.slurm.queue import QueueError, Standing, cancel
@@ -118,17 +119,26 @@ def look(folder: Path) -> tuple[list[CellStatus], Queue]:
         queue.jobs = ledger.in_queue(entries)
     except QueueError as error:
         queue.silent = str(error)
-    names = dict.fromkeys([*entries, *(path.parent.name for path in sorted(folder.glob("*/record.json")))])
-    cells = [_cell(RunFolder(folder / name), entries.get(name), queue) for name in names]
-    return sorted(cells, key=lambda cell: ORDER.index(cell.state)), queue
+    begun = [path.parent.name for path in sorted(folder.glob("*/record.json"))]
+    cells = [RunFolder(folder / name) for name in dict.fromkeys([*entries, *begun])]
+    typed = [entries[cell.path.name].title if cell.path.name in entries else "" for cell in cells]
+    titles = [short or name for short, name in zip(_apart(typed), names(cells), strict=True)]
+    found = [_cell(cell, entries.get(cell.path.name), queue, title) for cell, title in zip(cells, titles, strict=True)]
+    return sorted(found, key=lambda cell: ORDER.index(cell.state)), queue
 
 
-def _cell(folder: RunFolder, entry: Entry | None, queue: Queue) -> CellStatus:
+def _apart(titles: Sequence[str]) -> list[str]:
+    """What was typed for each cell, without the settings that all of them share; "" where nothing is known."""
+    words = [title.split() for title in titles if title]
+    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    return [" ".join(word for word in title.split() if word not in shared) or title for title in titles]
+
+
+def _cell(folder: RunFolder, entry: Entry | None, queue: Queue, title: str) -> CellStatus:
     try:
         record = folder.record
     except BrokenFolderError as error:
-        return CellStatus(title=entry.title if entry else folder.path.name, state="broken", why=str(error))
-    title = entry.title if entry else _title(record)
+        return CellStatus(title=title if entry else folder.path.name, state="broken", why=str(error))
     made = len(list(folder.images.glob("*.png")))
     pictures = f"{made} of {len(record['prompts'])}" if "prompts" in record else ""
     began = [record.get("started"), *record.get("resumed", [])][-1]
@@ -139,7 +149,8 @@ def _cell(folder: RunFolder, entry: Entry | None, queue: Queue) -> CellStatus:
         if status == "running" and standing.state != "PENDING":
             return CellStatus(title=title, state="running", since=began, job=entry.job, pictures=pictures)
         # One that began may be back in the queue; in a pack, it may wait for its turn in a job that runs.
-        why = f"in job {entry.job}, {standing.reason or standing.state}" if status != "done" else ""
+        waits = "which runs and has not come to it yet" if standing.state == "RUNNING" else standing.state
+        why = f"in job {entry.job}, {standing.reason or waits}" if status != "done" else ""
         state = "done" if status == "done" else "queued"
         return CellStatus(title=title, state=state, since=entry.submitted, job=entry.job, pictures=pictures, why=why)
     if status == "running":
@@ -165,11 +176,6 @@ def _why_ended(status: str, record: dict[str, Any], folder: RunFolder, entry: En
         return ""
     job = entry.job if entry else "?"
     return f"job {job} is no longer in the queue and it never began: see {folder.path.parent / '.submitit' / job}"
-
-
-def _title(record: dict[str, Any]) -> str:
-    """A cell that no ledger knows, as `method topology`."""
-    return f"{record.get('method', '?')} {record.get('topology', {}).get('name', '?')}"
 
 
 def _table(cells: Sequence[CellStatus]) -> Table:
@@ -199,13 +205,19 @@ def _grid_folder(command: str, about: str, argv: Sequence[str] | None) -> Path:
     )
     parser.add_argument("grid", metavar="NAME", help="name of a grid below ./outputs, or its folder")
     typed = Path(parser.parse_args(argv).grid).expanduser()
-    below = "outputs" / typed
-    return (below if below.is_dir() and not typed.is_dir() else typed).absolute()
+    places = [typed, "outputs" / typed]
+    # A folder of the same name, such as the docs/ of a checkout, is no grid.
+    unknown = places[-1] if typed.name == str(typed) else typed
+    return next((place for place in places if _is_grid(place)), unknown).absolute()
+
+
+def _is_grid(folder: Path) -> bool:
+    return (folder / ".submitit").is_dir() or any(folder.glob("*/record.json"))
 
 
 def _check(folder: Path) -> None:
     """Raise FileNotFoundError, with what to type, for a folder that no grid has been run in."""
-    if not (folder / ".submitit").is_dir() and not list(folder.glob("*/record.json")):
+    if not _is_grid(folder):
         raise FileNotFoundError(
             f"{folder} holds no grid: type the name= of one below ./outputs, or its folder, output_dir/NAME"
         )

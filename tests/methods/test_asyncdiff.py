@@ -118,7 +118,10 @@ def test_what_the_published_code_broadcasts() -> None:
     [
         (("preset.stride=3",), "preset.stride=3: use 1, or 2 with one more rank"),
         (("preset.stride=2",), "2 to 4 components take 3 to 5 ranks a half of the batch; use topology=3gpu_nosplit"),
-        (("topology=8gpu_nosplit",), "take 2 to 4 ranks a half of the batch; use topology=2gpu_nosplit, topology=3gpu"),
+        (
+            ("topology=8gpu_nosplit",),
+            "take 2 to 4 ranks a half of the batch; use topology=2gpu_nosplit, or topology=3gpu",
+        ),
         (("topology=2gpu_split",), "a half of the batch has one rank"),
     ],
 )

@@ -171,3 +171,15 @@ def test_a_picture_is_read_as_floats(tmp_path: Path) -> None:
     picture = read_picture(tmp_path / "a.png")
     assert picture.shape == (2, 3, 3)
     assert picture[1, 2] == pytest.approx([1, 0.2, 0])
+
+
+def test_a_picture_that_is_damaged_between_its_ends_is_named(tmp_path: Path) -> None:
+    """Head and tail are those of a whole PNG, so that nothing but reading it tells."""
+    path = tmp_path / "00.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    for broken in (path, tmp_path / "01.png"):
+        with pytest.raises(ValueError, match=rf"{broken} cannot be read \(.*\): delete it, and the command"):
+            read_picture(broken)

@@ -213,3 +213,8 @@ def test_colours_follow_the_reader_s_scheme(opened: Opened) -> None:
     assert background() == "rgb(255, 255, 255)"
     opened.page.emulate_media(color_scheme="dark")
     assert background() == "rgb(21, 25, 30)"
+
+
+def test_nothing_but_tables_is_wider_than_a_phone(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 390, "height": 800})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -14,6 +14,7 @@ from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.command import main
 from otil_exp.report.csv_table import csv_table
 from otil_exp.report.latex import escape, latex_table
+from otil_exp.report.markdown import result_page
 from otil_exp.report.table import summary
 from report.folders import make_grid, make_run
 
@@ -92,6 +93,22 @@ def test_a_result_page_has_the_command_and_paired_differences(
     # -1, -2, -3: mean -2, deviation 1, error 0.577.
     assert "| 2 | b 4gpu\\_split | ≈ -2.00 ±0.58 n=3 |" in text
     assert "| 1 | a 4gpu\\_split | **best** |" in text
+
+
+def test_a_result_page_has_the_spread_of_times_that_mean_something(tmp_path: Path) -> None:
+    spread = {"value": 20.0, "n": 8, "median": 19.04, "p5": 18.0, "p95": 30.0}
+    make_run(tmp_path, "a", method="a", metrics={"latency/step_ms": spread})
+    make_run(
+        tmp_path, "b", method="b", metrics={"latency/step_ms": spread}, times_meaningless="all ranks shared one CPU"
+    )
+    lines = result_page(collect(find_folders([tmp_path]))).splitlines()
+    start = lines.index("## Spread of times")
+    assert lines[start + 2 : start + 6] == [
+        "| # | run | time | mean | median | 5 % | 95 % |",
+        "| --: | --- | --- | --: | --: | --: | --: |",
+        "| 1 | a 4gpu\\_split | ms/step | 20.0 | 19.0 | 18.0 | 30.0 |",
+        "",
+    ]
 
 
 def test_csv_has_every_figure_unrounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,3 +154,13 @@ def test_scores_against_a_reference_that_is_another_one_now_are_named(tmp_path: 
     for grid, which in (("a", "run 2"), ("b", "run 1")):
         found = [one for one in warnings(collect(find_folders([tmp_path / grid])), []) if "made anew since" in one]
         assert [one.partition(":")[0] for one in found] == [words.format(which)]
+
+
+def test_gpus_that_are_joined_otherwise_are_named(tmp_path: Path) -> None:
+    """As `nvidia-smi topo -m` has them; a reference talks to nobody, whatever its machine has."""
+    links = {"1": "GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X", "2": "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X"}
+    folders = [make_run(tmp_path, name, gpu_links=matrix, method=name) for name, matrix in links.items()]
+    folders.append(make_reference(tmp_path, gpu_links=links["2"]))
+    words = "Times are not comparable throughout, interconnect differs: NVLink in run 1; PCIe in run 2."
+    assert words in warned(*folders)
+    assert not [one for one in warned(folders[0], folders[2]) if "interconnect" in one]

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from composing import Typed
+from otil_exp.cells.normal_form import effective
+from otil_exp.metrics.seam import Boundaries
 from otil_exp.run_folder.folder import RunFolder
-from otil_exp.tracking.facts import run_id, run_name
+from otil_exp.tracking.facts import run_config, run_id, run_name
 from otil_exp.tracking.secrets import redacted, secrets_of
 
 RECORD = {
@@ -41,6 +44,15 @@ def test_runs_that_begin_one_after_the_other_are_told_apart_by_what_differs(tmp_
 
 def test_cells_of_a_grid_have_the_names_that_were_found_when_it_was_checked(tmp_path: Path) -> None:
     assert run_name(RunFolder(tmp_path / "a", planned={"name": "otil codec=fp8"})) == "otil codec=fp8"
+
+
+def test_a_filter_finds_what_ran(tmp_path: Path, typed: Typed) -> None:
+    folder, shared = begun(tmp_path, "a"), ("topology=4gpu_split", "warmup_steps=1", "k=k8")
+    found = {}
+    for name in ("reference", "otil"):
+        made = run_config(effective(typed(f"preset={name}", *shared)), folder, Boundaries())
+        found[name] = (made["topology"]["world_size"], made["k"]["budget"], made["warmup_steps"])
+    assert found == {"reference": (1, 0, None), "otil": (4, 8, 1)}
 
 
 def test_the_id_is_the_signature_and_the_start_of_the_folder() -> None:

@@ -62,6 +62,7 @@ def test_a_run_is_logged_under_documented_keys_alone(tmp_path: Path) -> None:
     assert families == {key.name for key in KEYS} - {
         "difference/<prompt>",
         "seam_profile/columns/<prompt>_table",
+        "<metric>/<spread>",
         "failure/error",
     }
     assert {key: logged.summary.get(key) for key in metrics} == {key: e["value"] for key, e in metrics.items()}
@@ -70,6 +71,22 @@ def test_a_run_is_logged_under_documented_keys_alone(tmp_path: Path) -> None:
     assert logged.config["facts"]["topology"]["seams"] == ["row 128"]
     assert logged.config["preset"]["noise_gather"] is True
     assert logged.config["engine_runs_as"] == "eager"
+
+
+def test_how_sure_a_value_is_stands_in_the_summary(tmp_path: Path) -> None:
+    cell = begun(tmp_path, "tracker=wandb_offline")
+    with tracked(cell.effective, cell.folder, is_main=True):
+        psnr = entry("ref/psnr", 30.0, 2, standard_error=1.5, per_image={"00": 28.5, "01": 31.5})
+        time_ms = entry("latency/step_ms", 20.0, 4, median=19.0, p5=18.0, p95=30.0)
+        few = entry("ref/ssim", 0.9, 1, standard_error=None)
+        cell.folder.update_metrics({"ref/psnr": psnr, "latency/step_ms": time_ms, "ref/ssim": few})
+    summary = only(cell).summary
+    assert {key: value for key, value in summary.items() if key.count("/") == 2} == {
+        "ref/psnr/standard_error": 1.5,
+        "latency/step_ms/median": 19.0,
+        "latency/step_ms/p5": 18.0,
+        "latency/step_ms/p95": 30.0,
+    }
 
 
 def test_steps_are_rank_0_s_time_the_slowest_s_and_the_mean_of_what_was_sent(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import PurePath
 from shutil import which
@@ -13,6 +14,7 @@ from otil_exp.exchange import QUANTIZERS
 from otil_exp.launch.narrow_link import NarrowLink, obstacle
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
+from otil_exp.methods.topology_advice import typed
 from otil_exp.metrics.checks import check_metrics
 from otil_exp.models.architecture import architecture_of
 from otil_exp.topology import Topology
@@ -93,7 +95,7 @@ def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
             (
                 scale == 1 and topology.split_batch,
                 "guidance_scale=1 turns guidance off, so there are no two halves to split: use "
-                f"topology={topology.world_size}gpu_nosplit or guidance_scale=5",
+                f"{typed(replace(topology, split_batch=False))} or guidance_scale=5",
             ),
         ]
     )

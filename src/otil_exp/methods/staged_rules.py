@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange.timetable import Timetable, ages
 from otil_exp.methods.method import Depth
+from otil_exp.methods.topology_advice import typed
 from otil_exp.models.architecture import architecture_of
 from otil_exp.stages.cut import stage_flops
 from otil_exp.stages.tape import Unit, tape
@@ -31,10 +33,11 @@ def _units(settings: str, height: int, width: int) -> tuple[Unit, ...]:
 def check_ranks(name: str, topology: Topology) -> None:
     """Raise ValueError, with what to type, if a half of the batch has one rank: no depth to cut."""
     if topology.slices < 2:
+        whole = replace(topology, split_batch=False)
+        more = replace(topology, world_size=2 * topology.world_size, split_batch=True)
         raise ValueError(
             f"preset={name} with topology={topology.name}: a half of the batch has one rank, and a UNet is cut into "
-            f"two stages or more; use topology={topology.world_size}gpu_nosplit or "
-            f"topology={2 * topology.world_size}gpu_split"
+            f"two stages or more; use {typed(whole)} or {typed(more)}"
         )
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
+from otil_exp.metrics.any_picture import BROKEN
 from otil_exp.metrics.repeatable import repeatable
 from otil_exp.metrics.sizes import SSIM_WINDOW
 
@@ -29,8 +30,14 @@ TILE = 32
 
 
 def read_picture(path: Path) -> np.ndarray:
-    """An RGB picture as (H, W, 3) float64 in [0, 1]."""
-    return np.asarray(Image.open(path).convert("RGB"), dtype=np.float64) / 255
+    """An RGB picture of a run as (H, W, 3) float64 in [0, 1]. Raises ValueError, naming a file that is broken."""
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"), dtype=np.float64) / 255
+    except BROKEN as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}): delete it, and the command that made it makes it again"
+        ) from error
 
 
 def psnr(picture: np.ndarray, reference: np.ndarray) -> float:

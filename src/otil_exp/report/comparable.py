@@ -82,6 +82,16 @@ def engine(run: Run) -> str:
     return str(run.record.get("engine_runs_as") or asked).partition(", because")[0]
 
 
+def interconnect(run: Run) -> str:
+    """NVLink or PCIe, as `nvidia-smi topo -m` in the record says; what else is known where it says nothing."""
+    if run.record.get("times_meaningless"):
+        return "none: the ranks share a device"
+    links = str(run.record.get("gpu_links") or "")
+    if not links:
+        return "not known"
+    return "NVLink" if any(word.startswith("NV") and word[2:].isdecimal() for word in links.split()) else "PCIe"
+
+
 def size(run: Run) -> str:
     """Width x height of the pictures, in pixels."""
     return f"{run.config.get('width')}x{run.config.get('height')}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from otil_exp.choices import Mode
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import BY_KIND, Column, columns
-from otil_exp.report.comparable import commit
+from otil_exp.report.comparable import commit, meaningless
 from otil_exp.report.figures import Figure, figures
 from otil_exp.report.header import command, shared_facts
 from otil_exp.report.legend import legend
@@ -34,6 +34,7 @@ def result_page(runs: Sequence[Run], published: Published | None = None) -> str:
         lines += ["```", *commands, "```", ""]
     lines += [*_table(runs, shown), "", *(f"{line}  " for line in legend(runs, shown))]
     lines += _paired(runs, shown)
+    lines += _spread(runs, shown)
     lines += _published(published) if published else []
     failed = [f"- {run.number} {escape(run.label)}: {escape(run.reason)}" for run in runs if run.reason]
     notes = [f"- {escape(warning)}" for warning in warnings(runs, shown)]
@@ -95,6 +96,21 @@ def _paired(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
     words = "Minus the best comparable run, prompt by prompt: mean ± standard error; ≈: may be chance."
     head = ["#", "run", *(f"{column.header} {column.arrow}" for column, _ in found)]
     return ["", "## Paired differences", "", words, "", *laid_out(head, rows, left=1)]
+
+
+def _spread(runs: Sequence[Run], shown: Sequence[Column]) -> list[str]:
+    """Median and percentiles of times that mean something: a mean hides a few slow steps."""
+    rows = []
+    for column in shown:
+        for run in runs:
+            entry = run.entry(column.key)
+            known = [entry[part] for part in ("value", "median", "p5", "p95") if entry.get(part) is not None]
+            if len(known) == 4 and not meaningless(run, column.key):
+                rows.append([str(run.number), escape(run.label), escape(column.header), *map(column.text, known)])
+    if not rows:
+        return []
+    head = ["#", "run", "time", "mean", "median", "5 %", "95 %"]
+    return ["", "## Spread of times", "", *laid_out(head, rows, left=2)]
 
 
 def _published(published: Published) -> list[str]:

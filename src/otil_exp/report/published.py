@@ -10,7 +10,7 @@ from otil_exp.models.files import RANDOM
 from otil_exp.published.tables import Hardware, Line, Settings
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column, column_of
-from otil_exp.report.comparable import baseline, engine, machine, meaningless
+from otil_exp.report.comparable import baseline, engine, interconnect, machine, meaningless
 
 SPEEDUP = "speedup"
 """Key of a time beside that of the same source's single GPU."""
@@ -241,16 +241,6 @@ def _has(own: str, word: str) -> bool:
 
 def _same_minor(own: str, theirs: str) -> bool:
     return own.split("+")[0].split(".")[:2] == theirs.split(".")[:2]
-
-
-def interconnect(run: Run) -> str:
-    """NVLink or PCIe, as `nvidia-smi topo -m` in the record says; what else is known where it says nothing."""
-    if run.record.get("times_meaningless"):
-        return "none: the ranks share a device"
-    links = str(run.record.get("gpu_links") or "")
-    if not links:
-        return "not known"
-    return "NVLink" if any(word.startswith("NV") and word[2:].isdecimal() for word in links.split()) else "PCIe"
 
 
 def _silent(line: Line) -> list[str]:

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from otil_exp.metrics.metric import REFERENCE
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
-from otil_exp.report.comparable import SAME_JUDGEMENT, commit, engine, machine, meaningless, model, prompts, size
+from otil_exp.report.comparable import (
+    SAME_JUDGEMENT,
+    commit,
+    engine,
+    interconnect,
+    machine,
+    meaningless,
+    model,
+    prompts,
+    size,
+)
 
 Words = Callable[[Run], str]
 
@@ -46,6 +56,8 @@ def warnings(runs: Sequence[Run], columns: Sequence[Column]) -> list[str]:
     keys = by_value(begun, lambda run: run.picture_key)
     found = [*_differences("Pictures", PICTURE_SETTINGS, begun)] if len(keys) > 1 else []
     found += [*_differences("Pictures", JUDGED, begun), *_differences("Times", TIMED, begun)]
+    linked = [run for run in begun if run.record.get("gpu_links") and not run.is_reference]
+    found += _differences("Times", {"interconnect": interconnect}, linked)
     found += [f"{say(name, values)}: this may explain a difference." for name, values in _differing(CODE, begun)]
     for column in columns:
         found += _judged_differently(column, begun)

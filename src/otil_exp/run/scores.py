@@ -185,7 +185,7 @@ def _truth(scorers: Scorers, share: Share, task: _Task) -> Truth | None:
     if pictures is None:
         return None
     features = {extractor.name: _features(extractor, pictures, share) for extractor in scorers.extractors}
-    return Truth(pictures.identity, features, pictures.paired)
+    return Truth(task.basis[GROUND_TRUTH], features, pictures.paired)
 
 
 def _features(extractor: Extractor, pictures: FolderPictures | ScenePictures, share: Share) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otil_exp.config import ExperimentConfig, to_plain
+from otil_exp.methods.geometry import uses
 from otil_exp.metrics.seam import Boundaries
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.naming import names_in_grid
@@ -45,13 +46,15 @@ def run_id(record: dict[str, Any]) -> str:
 def run_config(config: ExperimentConfig, folder: RunFolder, seams: Boundaries) -> dict[str, Any]:
     """The effective config, nested and plain, so that filters find what ran; `composed`: what was typed.
 
-    `facts`: where it ran, and how. config: an effective one. A reference on one GPU has one rank here, and no k,
-    whatever the grid it is a cell of.
+    `facts`: where it ran, and how. config: an effective one. A reference on one GPU has one rank here, no k and
+    no warm-up, whatever the grid it is a cell of.
     """
     record = folder.record
     facts = {key: record.get(key) for key in FROM_RECORD}
     topology = record["topology"] | {"seams": seams.labels}
-    return to_plain(config) | {"composed": folder.config, "facts": facts | {"topology": topology}}
+    ran = to_plain(config)
+    ran |= {} if uses(config, "warmup_steps") else {"warmup_steps": None}
+    return ran | {"composed": folder.config, "facts": facts | {"topology": topology}}
 
 
 def run_tags(folder: RunFolder) -> list[str]:

@@ -56,6 +56,7 @@ KEYS = (
     ),
     Key("histogram/ms_<kind>", "both", "ms", "rank 0's steps of a kind, all pictures"),
     Key("per_prompt", "both", "", "table: prompt, text, seed, every score of a single picture, and the picture"),
+    Key("<metric>/<spread>", "summary", "", "standard_error of scores; median, p5 and p95 of times"),
     Key("failure/error", "summary", "", "what failed; the traceback is in record.json"),
 )
 """What is logged besides the metrics: every key of metrics.json is logged (both) as its value, under its own name."""

@@ -16,6 +16,17 @@ def values(metrics: dict[str, Any]) -> dict[str, float | None]:
     return {key: entry["value"] for key, entry in metrics.items()}
 
 
+SPREAD = ("standard_error", "median", "p5", "p95")
+"""What says how sure a value is, where a metric has it."""
+
+
+def spread(metrics: dict[str, Any]) -> dict[str, float]:
+    """How sure the values are: key/standard_error of scores, key/median and more of times."""
+    return {
+        f"{key}/{part}": entry[part] for key, entry in metrics.items() for part in SPREAD if entry.get(part) is not None
+    }
+
+
 def per_prompt(prompts: Sequence[dict[str, Any]], metrics: dict[str, Any]) -> tuple[list[str | int], list[list[Any]]]:
     """Columns and rows of a table: a prompt a row, a score of single pictures a column (mean over its seams)."""
     scores = {key: entry["per_image"] for key, entry in metrics.items() if entry.get("per_image")}

@@ -25,7 +25,7 @@ from otil_exp.tracking.files import picture_of, staged_in
 from otil_exp.tracking.history import by_picture, step_entries
 from otil_exp.tracking.keys import COUNT
 from otil_exp.tracking.pictures import AMPLIFIED, difference, marked, seam_profiles
-from otil_exp.tracking.scores import histograms, per_prompt, values
+from otil_exp.tracking.scores import histograms, per_prompt, spread, values
 from otil_exp.tracking.secrets import redacted, secrets_of
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def log_scores(
     scores = values(metrics)
     known = {key: value for key, value in scores.items() if value is not None}
     run.log(known | media | {"per_prompt": wandb.Table(columns=[*columns, "picture"], data=rows)}, step=step)
-    run.summary.update(scores)
+    run.summary.update(scores | spread(metrics))
 
 
 def _file_of(folder: RunFolder, prompt: int, caption: str | None = None) -> wandb.Image:

@@ -9,10 +9,12 @@ from otil_exp.exchange.timetable import Timetable, lockstep_timetable
 from otil_exp.methods.asyncdiff.config import AsyncDiffConfig
 from otil_exp.methods.method import Depth, Method
 from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
+from otil_exp.methods.topology_advice import typed
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.schedule import Step
 from otil_exp.stages.tape import Unit
 from otil_exp.stages.wiring import Segment, wires
+from otil_exp.topology import Topology
 
 COMPONENTS = (2, 3, 4)
 
@@ -40,8 +42,8 @@ class AsyncDiff(Method[AsyncDiffConfig]):
         check_ranks(preset.name, topology)
         ranks = [one + preset.stride - 1 for one in COMPONENTS]
         if topology.slices not in ranks:
-            suffix = "split" if topology.split_batch else "nosplit"
-            use = ", ".join(f"topology={one * topology.halves}gpu_{suffix}" for one in ranks)
+            known = [Topology(world_size=one * topology.halves, split_batch=topology.split_batch) for one in ranks]
+            use = ", or ".join(typed(one) for one in known)
             raise ValueError(
                 f"preset.stride={preset.stride} with topology={topology.name}: {COMPONENTS[0]} to {COMPONENTS[-1]} "
                 f"components take {ranks[0]} to {ranks[-1]} ranks a half of the batch; use {use}"
