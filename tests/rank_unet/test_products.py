@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from diffusers.models.attention import BasicTransformerBlock
@@ -11,6 +13,7 @@ from composing import Typed
 from otil_exp.cells.normal_form import effective
 from otil_exp.choices import GnSync
 from otil_exp.pipeline import build_pipeline
+from otil_exp.rank_unet import products
 from otil_exp.rank_unet.products import Fp8Linear, Fp8Products, quantised, scaled_product
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import silent_copy, slice_layers
@@ -131,6 +134,23 @@ def test_the_layers_that_were_measured_are_chosen() -> None:
     assert not isinstance(sliced.time_embedding.linear_1, Fp8Linear)
     narrow = tiny_unet(channels=(8, 24, 24))  # 24 is no multiple of 16; their feed-forward layers have 96 and 192
     assert not Fp8Products(narrow).layers
+
+
+def test_a_layer_is_gone_before_the_next_one_is_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all weights of half precision would stay beside those of 8 bits until the last."""
+    unet = tiny_unet()
+    linears = {id(module.weight): weakref.ref(module) for module in unet.modules() if isinstance(module, nn.Linear)}
+    alive, chosen = list[int](), list[int]()
+
+    def counted(linear: nn.Linear) -> Fp8Linear:
+        alive.append(sum(linears[one]() is not None for one in chosen))
+        chosen.append(id(linear.weight))
+        return Fp8Linear(linear)
+
+    monkeypatch.setattr(products, "Fp8Linear", counted)
+    Fp8Products(unet)
+    assert len(alive) > 8
+    assert set(alive) == {0}
 
 
 def test_a_graph_holds_the_product_and_its_count_and_a_silent_copy_shares_them() -> None:

@@ -5,7 +5,8 @@
 Weights are quantised once. The scale of a layer's input comes from `calibrating`: MARGIN times the largest magnitude it
 has there on any rank is the largest that e4m3 holds. What is larger later is cut to that and counted.
 Rounding to e4m3 keeps 3 bits of the mantissa, so a value is off by 1/16 of itself at most, down to 2^-6 of the scale;
-a margin costs nothing but room for the smallest values.
+a margin takes room from the smallest values: with 8 nothing is cut, and pictures are 1 to 3 dB worse than with 2
+(benchmarks/fp8_products.md).
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ class Fp8Products:
     def __init__(self, unet: nn.Module) -> None:
         self.layers: dict[str, Fp8Linear] = {}
         self.calibrated = False
-        for name, module in list(unet.named_modules()):
+        names = [name for name, _ in unet.named_modules()]  # names alone: a list of modules would keep what is replaced
+        for name in names:
+            module = unet.get_submodule(name)
             if isinstance(module, nn.Linear) and _is_chosen(name, module):
                 self.layers[name] = Fp8Linear(module)
                 parent, _, child = name.rpartition(".")
