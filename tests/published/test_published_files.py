@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from launchers.coco_pictures import link
 
-from benchmarks.published_smoke import coco_files, save_as_published, words
+from benchmarks.published_smoke import coco_files, compared, save_as_published, words
 from composing import Compose
 from otil_exp.cells.prepare import prepare
 from otil_exp.report.collect import collect, find_folders
@@ -46,3 +46,11 @@ def test_a_saved_pipeline_and_coco_s_files_become_pictures_scores_and_a_page(com
     assert (truth["n"], truth["n_reference"]) == (4, 5)
     page = render(collect(find_folders([cell.folder.path])), files, 64)
     assert page.count('class="own"') == 4
+
+
+@pytest.mark.parametrize(("psnr", "far"), [(30.02, 0), (30.05, 1), (None, 1)])
+def test_scores_of_two_devices_may_differ_by_rounding(psnr: float | None, far: int) -> None:
+    """Of 30 dB a thousandth is 0.03; times are no scores, and what has no value is none."""
+    first = {"ref/psnr": {"value": 30.0}, "latency/step_ms": {"value": 1.0}, "kernel_effnet_lite0/gt": {"value": None}}
+    lines, found = compared(first, {"ref/psnr": {"value": psnr}})
+    assert (len(lines), found) == (1, far)
