@@ -5,6 +5,8 @@
 parts: the outer part (its way down and up) and the inner part of each cut, and the whole UNet likewise, each in a
 process of its own: milliseconds a call (median of 20), peak memory, seconds until the first call was over. The slower
 part is the step. `default` stands for the balanced cut, `every2` for that of preset.every=2.
+Keys and values of the text are there before, as in the steps of a picture: the outer part has all projections of them,
+the inner part none, and the whole UNet computes them at each call.
 --model is one of conf/model, as for otil-exp. On a CPU: --model shapes --device cpu --sizes 256 --engines eager.
 Whole pictures on several GPUs are `otil-exp -m experiment=bench/fold` and `experiment=bench/fold_every`.
 """
@@ -36,7 +38,8 @@ from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schema import register_schema
 from otil_exp.stages.cut import Cut, balanced_cuts, fold, named_cuts
 from otil_exp.stages.parts import SegmentCall, keep_only
-from otil_exp.stages.tape import Unit, tape
+from otil_exp.stages.tape import TOKENS, Unit, tape
+from otil_exp.stages.text import kept_outputs, take_projections
 from otil_exp.stages.wiring import Segment
 from otil_exp.topology import single_rank
 
@@ -80,8 +83,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     choice = choose_engine(Engine(options.engines), single_rank(device), exchanges_in_layers=False)
     if choice.compiled:
         slice_layers(unet, Slices(index=0, count=1, group=None, device=device), GnSync.off)
+    projections = {} if options.part == "whole" else take_projections(unet)
     calls = {i: SegmentCall(unet, units, one) for i, one in enumerate(segments)}
     keep_only(unet, list(calls.values()))
+    for one in kept_outputs(calls.values()):
+        one.give(torch.randn(options.batch, TOKENS, one.features, device=device, dtype=dtype))
+    if options.part == "inner":
+        projections.clear()
+    weights = sum(p.numel() * p.element_size() for one in (unet, *projections.values()) for p in one.parameters())
     _sync(device, reset=True)
     start = time.perf_counter()
     engine = segment_engine(unet, calls, choice)
@@ -102,7 +111,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "runs_as": choice.sentence,
         "ms": round(ms, 3),
         "peak_mib": peak and round(peak),
-        "weights_mib": round(sum(p.numel() * p.element_size() for p in unet.parameters()) / 2**20),
+        "weights_mib": round(weights / 2**20),
         "ready_s": round(ready_s, 1),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
@@ -148,7 +157,7 @@ def _example(
     def made(*shape: int) -> torch.Tensor:
         return torch.randn(batch, *shape, device=device, dtype=dtype)
 
-    told = [torch.full((batch,), 500.0, device=device), made(77, unet.config.cross_attention_dim)]
+    told = [torch.full((batch,), 500.0, device=device), made(TOKENS, unet.config.cross_attention_dim)]
     if unet.config.addition_embed_type == "text_time":
         width = unet.config.projection_class_embeddings_input_dim - 6 * unet.config.addition_time_embed_dim
         told += [made(width), made(6)]

@@ -14,7 +14,7 @@ from otil_exp.cells.normal_form import effective
 from otil_exp.cells.rules import validate
 from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.rooms import method_of
-from otil_exp.methods.staged_step import stages_in_words
+from otil_exp.methods.staged_rules import stages_in_words
 from otil_exp.models.architecture import SDXL
 from otil_exp.stages.cut import fold, named_cuts
 from otil_exp.stages.tape import tape
@@ -60,7 +60,9 @@ def test_two_stages(typed: Typed) -> None:
 
     # 128 x 4 x 4 fp32 down and back, two samples: 16 KiB each way; the final latent is broadcast, 4 x 16 x 16.
     outer, inner = ([step.traffic.bytes_sent for step in result.steps] for result in line)
-    assert outer == [16384] * 6 + [4096]  # nothing is begun in the last step
+    # With the first step go keys and values of 32 tokens for the three blocks inside, 128 wide, two samples.
+    text = 3 * 2 * 2 * 32 * 128 * 4
+    assert outer == [16384 + text] + [16384] * 5 + [4096]  # nothing is begun in the last step
     assert inner == [16384] * 3 + [0] + [16384] * 3
 
 

@@ -17,7 +17,9 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange.forecast import FittedGain, extrapolated_change, forecast
 from otil_exp.exchange.messages import Incoming, Messages, Outgoing, Parcel
-from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swap, Timetable, ages
+from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swap
+from otil_exp.methods.staged_rules import LayOut, stages_in_words
+from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
@@ -25,19 +27,13 @@ from otil_exp.rank_unet.on_rank import OnRank
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
-from otil_exp.schedule import Step, schedule
-from otil_exp.stages.cut import stage_flops
+from otil_exp.schedule import Step
 from otil_exp.stages.engine import SegmentEngine
 from otil_exp.stages.parts import ADDED, SegmentCall, check_unet, keep_only
 from otil_exp.stages.tape import Unit
+from otil_exp.stages.text import kept_outputs, take_projections
 from otil_exp.stages.wiring import Segment, Wire, known_states, wires
 from otil_exp.topology import RankContext
-
-LayOut = Callable[[Sequence[Step]], Timetable]
-"""From the steps of a picture to who does what in them."""
-
-EXAMPLE_STEPS = 24
-"""Enough for ages to have settled, whatever the stages."""
 
 
 def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], choice: EngineChoice) -> SegmentEngine:
@@ -52,16 +48,6 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
         first_call=lambda: sdpa_kernel(graph.ATTENTION, set_priority=True),
         record=record,
     )
-
-
-def stages_in_words(units: Sequence[Unit], segments: Sequence[Segment], lay_out: LayOut) -> str:
-    """For the record: how the work is shared out, and how old what a prediction rests on may be."""
-    flops = stage_flops(units, segments)
-    shares = ", ".join(f"{100 * one / sum(flops):.1f}" for one in flops)
-    oldest = max(ages(lay_out(schedule(EXAMPLE_STEPS, 0))))
-    ends = ", ".join(units[one.stop - 1].name for one in segments[:-1])
-    old = f"up to {oldest} step{'s' if oldest > 1 else ''} old"
-    return f"{len(flops)} stages of {shares} % of the FLOPs, cut after {ends}; {old}"
 
 
 class StagesOnRank(OnRank):
@@ -90,14 +76,21 @@ class StagesOnRank(OnRank):
         self.unet, self.ranks = unet, ranks
         self.stage = ranks.slice_index
         self._units, self._segments, self._lay_out = units, segments, lay_out
-        own = self.stage if self.stage <= max(one.stage for one in segments) else 0  # a second outer stage
+        inner_stages = 1 + max(one.stage for one in segments)
+        stages = [rank if rank < inner_stages else 0 for rank in range(ranks.topology.slices)]  # a second outer stage
         choice = choose_engine(engine, ranks, exchanges_in_layers=False)
         self.runs_as = f"{choice.sentence}; {stages_in_words(units, segments, lay_out)}"
         self.captured = choice.captured
         self._undo = forgets_graphs() if choice.compiled else None
         if choice.compiled:  # the layers that every compiled method has: projections merged, channels last
             slice_layers(unet, Slices(index=0, count=1, group=None, device=ranks.device), GnSync.off)
-        calls = {i: SegmentCall(unet, units, one) for i, one in enumerate(segments) if one.stage == own}
+        projections = take_projections(unet)
+        by_stage = [
+            {i: SegmentCall(unet, units, one) for i, one in enumerate(segments) if one.stage == stage}
+            for stage in stages
+        ]
+        self._text = TextOfPicture(projections, [kept_outputs(its.values()) for its in by_stage], ranks)
+        calls = by_stage[self.stage]
         keep_only(unet, list(calls.values()))
         self._calls, self._engine = calls, segment_engine(unet, calls, choice)
         self._half = own_half(ranks)
@@ -108,7 +101,6 @@ class StagesOnRank(OnRank):
         self._kept = max(KNOWN, (order + 1) * self._fitted_at) + 1  # states of a kind
         self._messages = Messages(ranks.batch_group, ranks.device, depth=self._kept)
         self._into = {i: [one for one in wires(units, segments) if one.target == i] for i in calls}
-        inner_stages = 1 + max(one.stage for one in segments)
         self._outers = {0, ranks.topology.slices - 1} if ranks.topology.slices > inner_stages else {0}
         self._begin_picture()
 
@@ -122,6 +114,8 @@ class StagesOnRank(OnRank):
     def predict(self, inputs: StepInputs, step: Step) -> Tensor:
         """Stage 0: the prediction. Others: zeros, as nothing is made of their latents."""
         own = self._half(inputs, step.counter)
+        if step.index == 0:
+            self._text.hand_out(own.encoder_hidden_states)
         for operation in self._phases[step.index][self.stage]:
             if isinstance(operation, Compute):
                 self._run(operation, own, step)
@@ -141,6 +135,7 @@ class StagesOnRank(OnRank):
 
     def finish(self) -> None:
         self._messages.finish()
+        self._text.finish()
 
     def close(self) -> None:
         self._engine.close()
@@ -153,6 +148,7 @@ class StagesOnRank(OnRank):
         """Buffers for all that crosses, and each segment's graph, on inputs of the right shapes."""
         self._messages.meet()
         own = self._half(inputs, 0).static()
+        self._text.prepare(own.encoder_hidden_states)
         batch, dtype, device = len(own.sample), own.sample.dtype, own.sample.device
         for parcel, message in self._kinds(batch, dtype):
             self._messages.register(
