@@ -138,3 +138,9 @@ def test_a_cell_is_called_by_what_the_grid_s_other_cells_have_not(
     cells = look(tmp_path)[0]
     assert sorted(cell.title for cell in cells) == ["preset=guide", "preset=otil"]
     assert {cell.why for cell in cells} == {"in job 1, which runs and has not come to it yet"}
+
+
+def test_a_grid_of_which_nothing_was_taken_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".submitit").mkdir()
+    assert status_main([str(tmp_path)]) == 0
+    assert f"no cell of {tmp_path} was begun, and Slurm has taken none" in capsys.readouterr().out

@@ -75,6 +75,9 @@ def status_main(argv: Sequence[str] | None = None) -> int:
         return 1
     if queue.silent:
         console.print(f"the queue is unknown: {queue.silent}")
+    if not cells:
+        console.print(f"no cell of {folder} was begun, and Slurm has taken none")
+        return 0
     console.print(_table(cells), soft_wrap=False)
     for cell in cells:
         if cell.why:

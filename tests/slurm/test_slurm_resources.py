@@ -135,3 +135,21 @@ def test_a_slurm_that_does_not_answer_is_said_in_a_sentence(tmp_path: Path, monk
     monkeypatch.setattr(resources, "TIMEOUT_S", 0.2)
     with pytest.raises(ValueError, match="sinfo did not answer in 0.2 s"):
         device_for("auto", None)
+
+
+@pytest.mark.parametrize(
+    ("gres", "holds"),
+    [
+        ("gpu", True),
+        ("gpu:8", True),
+        ("gpu:l40s:4(S:0-1)", True),
+        ("gpu:a100:10,mps:400", True),
+        ("nvme:1,gpu:1", True),
+        ("gpu:0", False),
+        ("gpu:l40s:0(S:0-1)", False),
+        ("(null)", False),
+        ("gpu_licence:4", False),
+    ],
+)
+def test_nodes_have_gpus_where_their_number_is_not_zero(gres: str, holds: bool) -> None:
+    assert resources.holds_gpus(gres) == holds

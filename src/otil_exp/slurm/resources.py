@@ -104,7 +104,13 @@ def _has_gpus(partition: str | None) -> bool:
             f"hydra.launcher.partition={partition}: this cluster has {', '.join(sorted(has))}; use one of them, or "
             "several with commas between: 'hydra.launcher.partition=\"A,B\"'"
         )
-    return any("gpu" in gres for name, gres in found if name.rstrip("*") in asked)
+    return any(holds_gpus(gres) for name, gres in found if name.rstrip("*") in asked)
+
+
+def holds_gpus(gres: str) -> bool:
+    """Whether nodes have GPUs, as sinfo's %G says it: gpu:4, gpu:l40s:4(S:0-1),mps:400; of gpu:0 they have none."""
+    kinds = [one.partition("(")[0].split(":") for one in gres.split(",")]
+    return any(kind[0] == "gpu" and kind[-1] != "0" for kind in kinds)
 
 
 def _refuse_other(settings: SlurmSettings, ranks: int, name: str, typed: int | None, follows: int) -> None:
