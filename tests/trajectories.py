@@ -138,7 +138,7 @@ class Prepared:
     def picture(self) -> Iterator[torch.Tensor]:
         """The prediction of each step."""
         self.unet.begin(self.steps)
-        for i, t in enumerate(TIMESTEPS):
+        for i, t in enumerate(TIMESTEPS[: len(self.steps)]):
             yield self.unet(timestep=torch.tensor(t), **step_inputs(self.inputs, i), return_dict=False)[0]
         self.unet.finish()
 

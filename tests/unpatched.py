@@ -27,10 +27,11 @@ def upstream_picture(
     unet: UNet2DConditionModel | None = None,
     inputs: dict[str, Any] | None = None,
     first: int = 0,
+    steps: int = len(TIMESTEPS),
     split_scheme: str = "row",
     **settings: Any,
 ) -> list[torch.Tensor]:
-    """What upstream's own forward predicts at each step from `first` on; settings are RankConfig's.
+    """What upstream's own forward predicts at each of so many steps, from `first` on; settings are RankConfig's.
     split_scheme: of naive_patch. unet, inputs: other than the tiny SDXL's.
 
     Only the two patches without which nothing runs on diffusers 0.42 are applied. Seven tensors a collective, so that
@@ -51,7 +52,7 @@ def upstream_picture(
                 manager.create_buffer()
         model.set_counter(0)
         made = []
-        for i, t in list(enumerate(TIMESTEPS))[first:]:
+        for i, t in list(enumerate(TIMESTEPS[:steps]))[first:]:
             made.append(model(timestep=torch.tensor(t), **step_inputs(inputs, i), return_dict=False)[0].clone())
         manager.clear()
     return made

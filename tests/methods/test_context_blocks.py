@@ -46,15 +46,21 @@ def results() -> dict[str, dict[str, list[Result]]]:
 
 
 @pytest.fixture
-def made(typed: Typed, three_levels: tuple[str, ...], results: dict[str, dict[str, list[Result]]]) -> Made:
+def made(
+    typed: Typed,
+    two_levels: tuple[str, ...],
+    three_levels: tuple[str, ...],
+    results: dict[str, dict[str, list[Result]]],
+) -> Made:
     """made(topology, words): what each rank holds in the end; ranks start once for all cells of a topology.
 
-    Three levels: at a quarter of the resolution a cell has several of the smallest blocks.
+    On eight slices three levels: at a quarter of the resolution a cell has several of the smallest blocks.
     """
 
     def of(topology: str, words: str) -> list[Result]:
         if topology not in results:
-            where = (*three_levels, *STEPS, f"topology={topology}")
+            model = three_levels if topology == "8gpu_nosplit" else two_levels
+            where = (*model, *STEPS, f"topology={topology}")
             cells = CELLS[topology]
             configs = [typed(*where, *f"preset={cell}".split()) for cell in cells]
             results[topology] = dict(zip(cells, run_pipelines(configs, PROMPT, timeout=280), strict=True))

@@ -12,6 +12,9 @@ from ranks import run_ranks
 from trajectories import MODES, layers_in, picture
 from unpatched import upstream_picture
 
+STEPS = 4
+"""Two of warm-up, one that reads what these left, one that reads what a late step left."""
+
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 
 
@@ -20,11 +23,13 @@ def work(rank: int, split_batch: bool) -> dict[tuple[str, str], bool]:
     ranks, inputs, same = place(rank, split_batch=split_batch), tiny_sd.tiny_inputs(), {}
     for kind in tiny_sd.KINDS:
         for mode in MODES:
-            upstream = {"groupnorm": GroupNormKind.upstream, "unet": tiny_sd.tiny_unet(kind), "inputs": inputs}
-            ours = picture(ranks, layers_in(mode), **upstream)
+            both = {"inputs": inputs, "steps": STEPS}
             unet = tiny_sd.tiny_unet(kind)
-            theirs = upstream_picture(ranks, parallelism="patch", mode=str(mode), unet=unet, inputs=inputs)
+            ours = picture(ranks, layers_in(mode), groupnorm=GroupNormKind.upstream, unet=unet, **both)
+            unet = tiny_sd.tiny_unet(kind)
+            theirs = upstream_picture(ranks, parallelism="patch", mode=str(mode), unet=unet, **both)
             same[kind, str(mode)] = all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+            assert len(ours) == len(theirs) == STEPS
     return same
 
 
