@@ -39,7 +39,7 @@ def layers() -> dict[KeptOutput, nn.Linear]:
 def context(rank: int, world_size: int, group: dist.ProcessGroup | None = None) -> RankContext:
     """A rank of one half that is the whole world."""
     topology = Topology(world_size=world_size, split_batch=False)
-    return RankContext(topology, rank, torch.device("cpu"), batch_group=group)
+    return RankContext(topology=topology, rank=rank, device=torch.device("cpu"), batch_group=group)
 
 
 @torch.no_grad()
@@ -73,14 +73,16 @@ def test_each_rank_reads_what_its_projections_give() -> None:
     assert [sent for _, sent, _ in results] == [[2 * 7 * 4 * 4] * 2, [0, 0], [0, 0]]
 
 
+@torch.no_grad()
 def waiting(rank: int) -> str:
-    """Rank 1 waits for the text of a picture in a group with a second's time-out; rank 0 makes none."""
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    """Rank 1 waits for the text of a picture in a group with two seconds' time-out; rank 0 makes none."""
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=2))
     one = KeptOutput(4)
     text = TextOfPicture({one: nn.Linear(5, 4)}, [[], [one]], context(rank, 2, group))
+    dist.barrier()  # of all ranks, with their longer time-out: both get to the group's first message at once
     text.prepare(torch.zeros(1, 7, 5))
     if rank == 0:
-        time.sleep(4)
+        time.sleep(6)
         return ""
     with pytest.raises(TimeoutError) as error:
         text.hand_out(torch.zeros(1, 7, 5))
