@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 import tiny_sd
+from composing import composed_of
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.rank_unet.sliced import graph
-from otil_exp.schema import register_schema
 from pipelines import Result, run_pipelines
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
@@ -69,7 +68,6 @@ def is_decoded(words: str) -> bool:
 
 def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentConfig:
     """The effective config of `preset=words` on a tiny model that lies in the folder."""
-    register_schema()
     where = (f"output_dir={folder}", "device=cpu", f"topology={topology}", "k=quarter", *tiny_sd.words(kind, folder))
     size = (
         f"height={64 * TOPOLOGIES[topology]}",
@@ -79,8 +77,7 @@ def config_of(folder: Path, kind: str, topology: str, words: str) -> ExperimentC
     )
     cut = f"engine.sliced_decode={str(is_decoded(words)).lower()}"
     overrides = [*where, *size, "refresh.period=0", cut, *f"preset={words}".split()]
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return prepare(compose("config", overrides)).effective
+    return prepare(composed_of(*overrides)).effective
 
 
 @pytest.fixture(scope="module")
