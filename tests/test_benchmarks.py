@@ -81,7 +81,7 @@ def test_cases_are_told_apart_by_their_names() -> None:
 class CountingUNet:
     """In the place of a UNet: notes of which kind the steps are that it is called for."""
 
-    runs_as = "eager"
+    method = SimpleNamespace(runs_as="eager")
 
     def begin(self, steps: tuple[Step, ...]) -> None:
         self._steps, self._next = steps, 0

@@ -38,7 +38,8 @@ def test_every_failure_is_named_in_one_list_and_the_other_cells_run_on(cluster: 
     status, said = ended(command)
     assert status == 1
     assert "3 of 4 cells failed: #0, #1, #2" in said
-    failures = said[said.index("full_sync:") :]  # after the table
+    _, pictures, failures = said.rpartition("/images")  # after the table and where pictures are
+    assert pictures
     assert "rank 1 failed: RuntimeError: a planted fault" in failures
     assert "Traceback (most recent call last)" in failures
     assert "rank 2 failed: killed by SIGKILL" in failures
