@@ -1,4 +1,4 @@
-"""Two GPUs of one machine over three transports: NVLink, host memory, TCP; every patch method, codec off and on.
+"""Two GPUs of one machine over three transports: NVLink, host memory, TCP; every method, codec off and on.
 
     python -m benchmarks.three_transports OUT [--minutes 9.5] [--device cuda|cpu] [--model sdxl_random|shapes]
 
@@ -22,6 +22,7 @@ from benchmarks.several_gpus.cells import cell, run_cells
 from benchmarks.several_gpus.plan import METHODS, Plan
 from otil_exp.launch import launch
 from otil_exp.launch.lifetime import die_with_parent
+from otil_exp.methods.geometry import topology_of
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
 
@@ -38,6 +39,13 @@ CODECS = {
     "residual4": ("codec=residual4",),
     "residual4 all": ("codec=residual4", "codec.scope=all"),
 }
+CELLS = (
+    "reference 1gpu",
+    *(f"{method} 2gpu_nosplit" for method in (*METHODS, "fold", "step_reuse")),
+    "guide 2gpu_split",
+)
+"""Methods with their topology; on 2gpu_split, a GPU for each half of the batch, all patch methods are one."""
+
 SIDES = (1024, 2048)
 LONGEST_S = {"links": 120, "cuda_graph": 530, "compiled": 480}
 """Seconds that a piece may take: the links of a transport, its cells of one size, or one compiled cell."""
@@ -52,11 +60,12 @@ class Piece:
     """links, or the engine of its cells."""
 
     side: int = 0
-    methods: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return "-".join(filter(None, (self.transport, self.what, str(self.side or ""), *self.methods[:1])))
+        words = (self.transport, self.what, str(self.side or ""), *self.cells[:1])
+        return "-".join(filter(None, words)).replace(" ", "-")
 
     @property
     def bound_s(self) -> int:
@@ -65,11 +74,10 @@ class Piece:
 
 def pieces() -> list[Piece]:
     """All of them, what is missed most first."""
-    alone = ("reference", *METHODS)
     found = [Piece(transport, "links") for transport in TRANSPORTS]
-    found += [Piece(transport, "cuda_graph", side, alone) for side in SIDES for transport in TRANSPORTS]
+    found += [Piece(transport, "cuda_graph", side, CELLS) for side in SIDES for transport in TRANSPORTS]
     return found + [
-        Piece(transport, "compiled", side, (method,)) for side in SIDES for method in alone for transport in TRANSPORTS
+        Piece(transport, "compiled", side, (cell,)) for side in SIDES for cell in CELLS for transport in TRANSPORTS
     ]
 
 
@@ -120,13 +128,13 @@ def _measure(one: Piece, out: Path, device: str, model: str) -> int:
     plan = Plan(out / one.transport, device, model, 2)
     engine = f"engine={one.what if device == 'cuda' else 'eager'}"
     cells = {}
-    for method in one.methods:
-        topology = "1gpu" if method == "reference" else "2gpu_nosplit"
+    for words in one.cells:
+        method, topology = words.split()
         for codec in CODECS.values() if method != "reference" else [()]:
             made = _timed(plan, one.side, method, topology, engine, *codec)
             cells[made.folder.path] = made  # a method that has no use for a codec is one cell
-    for size in (1, 2):
-        if alike := [made for made in cells.values() if made.effective.topology.world_size == size]:
+    for topology in ("1gpu", "2gpu_nosplit", "2gpu_split"):
+        if alike := [made for made in cells.values() if topology_of(made.effective).name == topology]:
             run_cells(alike)
     return 0 if all(made.folder.finished for made in cells.values()) else 1
 
@@ -161,7 +169,7 @@ def tables(out: Path) -> str:
             folder = RunFolder(path.parent)
             if folder.finished:
                 found.setdefault(_cell(folder), {})[transport] = _words(folder)
-    head = ["side", "engine", "method", "codec", *TRANSPORTS]
+    head = ["side", "engine", "method", "topology", "codec", *TRANSPORTS]
     rows = [[*cell, *(words.get(transport, "-") for transport in TRANSPORTS)] for cell, words in sorted(found.items())]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
@@ -170,13 +178,17 @@ def _cell(folder: RunFolder) -> tuple[str, ...]:
     record = folder.record
     codec = record["effective"]["codec"]
     words = [codec["quantizer"], "residual" if codec["residual"] else "", "all" if codec["scope"] == "all" else ""]
-    return f"{folder.config['height']:5}", record["engine"], record["method"], " ".join(filter(None, words))
+    how = (record["engine"], record["method"], record["topology"]["name"])
+    return f"{folder.config['height']:5}", *how, " ".join(filter(None, words))
 
 
 def _words(folder: RunFolder) -> str:
-    metrics, keys = folder.metrics, [f"latency/{kind}_ms" for kind in ("warmup", "steady", "refresh")]
-    steps = [f"{metrics[key]['value']:.1f}" if key in metrics else "-" for key in keys]
-    return f"{metrics['latency/image_s']['value']:.3f}; {' / '.join(steps)}"
+    def of(kind: str) -> str:  # a method without steps of a kind has no value
+        value = folder.metrics.get(f"latency/{kind}_ms", {}).get("value")
+        return "-" if value is None else f"{value:.1f}"
+
+    steps = " / ".join(of(kind) for kind in ("warmup", "steady", "refresh"))
+    return f"{folder.metrics['latency/image_s']['value']:.3f}; {steps}"
 
 
 def _mark(out: Path, one: Piece, outcome: str) -> Path:

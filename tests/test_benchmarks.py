@@ -176,13 +176,14 @@ def test_three_transports_leave_no_cell_out_and_fit_a_call() -> None:
     found = three_transports.pieces()
     assert len({one.name for one in found}) == len(found)
     assert max(one.bound_s for one in found) < 9 * 60
-    every = {"reference", *three_transports.METHODS}
+    every = three_transports.CELLS
+    assert {"reference 1gpu", "otil 2gpu_nosplit", "fold 2gpu_nosplit", "guide 2gpu_split"} < set(every)
     for transport in three_transports.TRANSPORTS:
         own = [one for one in found if one.transport == transport]
         assert [one.what for one in own].count("links") == 1
         for engine in ("cuda_graph", "compiled"):
             for side in (1024, 2048):
-                cells = [method for one in own if (one.what, one.side) == (engine, side) for method in one.methods]
+                cells = [cell for one in own if (one.what, one.side) == (engine, side) for cell in one.cells]
                 assert sorted(cells) == sorted(every)
 
 
