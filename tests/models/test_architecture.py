@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_random_weights_of_what_is_not_published_are_refused(composed: Compose, 
 def test_files_of_another_architecture_are_refused_before_ranks_start(composed: Compose, tmp_path: Path) -> None:
     tiny_sd.tiny_pipeline("sd15").save_pretrained(tmp_path / "sd15")
     words = [word for word in tiny_sd.words("sd15", tmp_path) if "architecture" not in word]
-    with pytest.raises(ValueError, match=r"\(16, 32, 32, 32\) .* \(320, 640, 1280, 1280\) .*architecture=files"):
+    with pytest.raises(ValueError, match=r"\(16, 32, 32, 32\), .* \(320, 640, 1280, 1280\), .*architecture=files"):
         prepare(composed("device=cpu", *words))
     assert prepare(composed("device=cpu", *tiny_sd.words("sd15", tmp_path))).effective.height == 512
 
@@ -142,9 +143,78 @@ def test_files_of_another_class_of_pipelines_are_refused(tmp_path: Path) -> None
         check_architecture(model)
 
 
-def test_files_that_are_not_here_are_named_with_what_to_run(tmp_path: Path) -> None:
+def folder_of(folder: Path, name: str, **other: object) -> ModelConfig:
+    """A pipeline's settings without weights: those of a published architecture, some of them others."""
+    networks = PUBLISHED[name]
+    for part, settings in (("unet", {**networks.unet, **other}), ("vae", networks.vae)):
+        (folder / part).mkdir()
+        (folder / part / "config.json").write_text(json.dumps(settings))
+    (folder / "model_index.json").write_text(json.dumps({"_class_name": networks.pipeline}))
+    return ModelConfig(name=name, architecture=name, source=str(folder))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_files_of_a_published_architecture_pass_under_its_name(name: str, tmp_path: Path) -> None:
+    check_architecture(folder_of(tmp_path, name))
+
+
+def test_sd_2_given_as_sd_1_is_told_with_its_model(tmp_path: Path) -> None:
+    """Channels and groups are the same; the text's width is not, and size and guidance would be those of the other."""
+    model = folder_of(tmp_path, "sd21")
+    sentence = "of cross_attention_dim 1024; .* of cross_attention_dim 768: use model=sd21 with this source or "
+    with pytest.raises(ValueError, match=sentence):
+        check_architecture(replace(model, architecture="sd15"))
+
+
+def test_a_distilled_unet_of_fewer_layers_is_not_taken_for_the_whole_one(tmp_path: Path) -> None:
+    """Cuts by depth would be worked out for layers that it has not."""
+    model = folder_of(tmp_path, "sdxl", transformer_layers_per_block=[0, 2, 4])
+    sentence = r"transformer_layers_per_block \(0, 2, 4\); .* \(1, 2, 10\): use model.architecture=files"
+    with pytest.raises(ValueError, match=sentence):
+        check_architecture(model)
+
+
+@pytest.mark.parametrize(
+    "asks", [{"in_channels": 9}, {"time_cond_proj_dim": 256}, {"num_class_embeds": 10}, {"dual_cross_attention": True}]
+)
+@pytest.mark.parametrize("architecture", ["sd15", "files"])
+def test_a_unet_that_asks_for_more_than_a_text_is_refused(
+    tmp_path: Path, architecture: str, asks: dict[str, object]
+) -> None:
+    """diffusers' own pipeline fails on each in its first step: inpainting, LCM, classes, two texts."""
+    model = replace(folder_of(tmp_path, "sd15", **asks), architecture=architecture)
+    with pytest.raises(ValueError, match=f"its UNet has {next(iter(asks))}=.* use such as model=sdxl"):
+        check_architecture(model)
+
+
+@pytest.mark.parametrize(
+    "uneven",
+    [
+        {"layers_per_block": [1, 2, 1]},
+        {"transformer_layers_per_block": [0, [1, 2], 4]},
+        {"reverse_transformer_layers_per_block": [[4, 4, 10], [2, 1, 1], 1]},
+    ],
+    ids=lambda uneven: next(iter(uneven)),
+)
+def test_a_unet_of_uneven_levels_is_not_cut_by_depth(typed: Typed, tmp_path: Path, uneven: dict[str, object]) -> None:
+    """Distilled SDXLs have other layers on the way up; which of them lies where a cut is asked for is not known."""
+    folder_of(tmp_path, "sdxl", **uneven)
+    words = ("model=sdxl", f"model.source={tmp_path}", "model.architecture=files", "model.dtype=float32")
+    with pytest.raises(ValueError, match=f"^{next(iter(uneven))}=.*can be cut by depth"):
+        validate(typed(*words, "preset=fold", "topology=2gpu_nosplit"))
+
+
+def test_numbers_of_ranks_that_tensor_advises_are_those_that_divide(typed: Typed, tmp_path: Path) -> None:
+    model = folder_of(tmp_path, "sd15", block_out_channels=[24, 48, 72, 72], norm_num_groups=6)
+    words = ("model=sd15", f"model.source={model.source}", "model.architecture=files", "model.dtype=float32")
+    with pytest.raises(ValueError, match="use a topology of 1, 2, 3 or 6 ranks a half"):
+        validate(typed(*words, "preset=tensor", "topology=4gpu_nosplit"))
+    validate(typed(*words, "preset=tensor", "topology=3gpu_nosplit"))
+
+
+def test_files_that_are_not_here_are_named(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "StableDiffusionPipeline"}))
-    with pytest.raises(FileNotFoundError, match=r"otil-exp-fetch .*no unet/config.json"):
+    with pytest.raises(FileNotFoundError, match=r"is a folder that lacks files \(no unet/config.json\)"):
         architecture_of(ModelConfig(name="mine", architecture="files", source=str(tmp_path)))
 
 

@@ -100,7 +100,15 @@ def test_a_safety_checker_which_is_not_fetched_does_not_lack(folder: Path) -> No
 
 
 def test_the_unet_is_needed_in_the_variant(folder: Path) -> None:
-    assert "--variant fp16" in said_of(folder, variant="fp16")
+    """A user's folder, as save_pretrained makes it, has none, and is nothing to fetch."""
+    said = said_of(folder, variant="fp16")
+    assert "no unet/diffusion_pytorch_model.fp16.safetensors (model.variant=fp16): use model.variant=null" in said
+    (folder / UNET).rename(folder / "unet/diffusion_pytorch_model.fp16-00001-of-00002.safetensors")
+    assert said_of(folder).endswith("use model.variant=fp16, which is there")
+    shutil.copy(
+        folder / "vae/diffusion_pytorch_model.safetensors", folder / "unet/diffusion_pytorch_model.bf16.safetensors"
+    )
+    assert "use model.variant=bf16 or model.variant=fp16" in said_of(folder)
 
 
 @pytest.mark.parametrize("source", ["/nowhere/at/all", "./nowhere", "~/nowhere-at-all", "nowhere", "a/b/c"])

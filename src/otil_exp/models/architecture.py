@@ -146,6 +146,20 @@ SD21 = Architecture(
 PUBLISHED: Mapping[str, Architecture] = {"sdxl": SDXL, "sd15": SD15, "sd21": SD21}
 """What random weights can be made for."""
 
+_STRUCTURE: Mapping[str, Any] = {
+    "block_out_channels": None,
+    "down_block_types": None,
+    "layers_per_block": 2,
+    "transformer_layers_per_block": 1,
+    "reverse_transformer_layers_per_block": None,
+    "mid_block_type": "UNetMidBlock2DCrossAttn",
+    "cross_attention_dim": 1280,
+}
+"""Settings of a UNet that say which layers it has, with diffusers' defaults; the text's width tells SD 1 from SD 2."""
+
+_MORE_INPUTS = ("class_embed_type", "num_class_embeds", "time_cond_proj_dim", "dual_cross_attention")
+"""Settings of a UNet that ask for what neither class of pipelines gives it here."""
+
 FROM_FILES = "files"
 """model.architecture of a model whose own files say what it is."""
 
@@ -174,10 +188,13 @@ def check_architecture(model: ModelConfig) -> None:
             f"model.source={model.source} is {in_words(held.pipeline)}, and model.architecture={model.architecture} "
             f"is {in_words(named.pipeline)}: use {fitting} with this source"
         )
+    _check_inputs(model, held)
     if _rules_stand_on(held) != _rules_stand_on(named):
+        same = [f"model={name}" for name, one in PUBLISHED.items() if _rules_stand_on(held) == _rules_stand_on(one)]
+        use = " or ".join([*(f"{name} with this source" for name in same), f"model.architecture={FROM_FILES}"])
         raise ValueError(
-            f"model.source={model.source} is {_in_words(held)}; model.architecture={model.architecture} is "
-            f"{_in_words(named)}: use model.architecture={FROM_FILES}"
+            f"model.source={model.source} is {_in_words(held, named)}; model.architecture={model.architecture} is "
+            f"{_in_words(named, held)}: use {use}"
         )
 
 
@@ -189,13 +206,33 @@ def _check_published(model: ModelConfig) -> None:
         )
 
 
-def _rules_stand_on(architecture: Architecture) -> tuple[Any, ...]:
-    return (architecture.pipeline, architecture.channels, architecture.norm_groups, architecture.vae_factor)
+def _check_inputs(model: ModelConfig, held: Architecture) -> None:
+    """Raise ValueError for a UNet that needs more than a latent, a timestep and a text: it fails in its first step."""
+    latents, read = held.vae.get("latent_channels", 4), held.unet.get("in_channels", 4)
+    odd = [f"{name}={held.unet[name]}" for name in _MORE_INPUTS if held.unet.get(name) not in (None, False)]
+    odd += [f"in_channels={read} for latents of {latents}"] if read != latents else []
+    if odd:
+        raise ValueError(
+            f"model.source={model.source}: its UNet has {', '.join(odd)}, and what runs here makes pictures of a text "
+            "alone (no inpainting, no class, no guidance as an input): use such as model=sdxl or model=sd15"
+        )
 
 
-def _in_words(architecture: Architecture) -> str:
-    pipeline, channels, groups, factor = _rules_stand_on(architecture)
-    return f"a {pipeline} with a UNet of channels {channels} in {groups} groups and a VAE of factor {factor}"
+def _rules_stand_on(architecture: Architecture) -> dict[str, Any]:
+    """What sizes, shards and cuts by depth are worked out from, in the words of the files."""
+    unet = {name: _a_tuple(architecture.unet.get(name, default)) for name, default in _STRUCTURE.items()}
+    return {"norm_num_groups": architecture.norm_groups, "VAE factor": architecture.vae_factor, **unet}
+
+
+def _a_tuple(value: Any) -> Any:
+    return tuple(_a_tuple(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _in_words(architecture: Architecture, other: Architecture) -> str:
+    """In what it differs from the other."""
+    own, its = _rules_stand_on(architecture), _rules_stand_on(other)
+    differing = [f"{name} {value}" for name, value in own.items() if value != its[name]]
+    return f"a {architecture.pipeline} of {', '.join(differing)}"
 
 
 def _shapes(_: ModelConfig) -> Architecture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,12 @@ def check_model(model: ModelConfig) -> None:
 
 
 def missing_model(model: ModelConfig, reason: str) -> FileNotFoundError:
-    """The sentence for a model that is not here."""
+    """The sentence for a model that is not here, or not whole; a folder of the user's is nothing to fetch."""
+    if os.path.isdir(os.path.expanduser(model.source)):
+        return FileNotFoundError(
+            f"model.source={model.source} (variant {model.variant}) is a folder that lacks files ({reason}): save the "
+            "pipeline there anew, by save_pretrained, or copy what is missing"
+        )
     variant = model.variant or "''"
     return FileNotFoundError(
         f"model.source={model.source} (variant {model.variant}) is neither a local pipeline folder nor in the cache: "
@@ -150,7 +156,21 @@ def _weights(model: ModelConfig, folder: Path, part: str) -> list[Path]:
         for listed in (f"{stem}.safetensors.index{variant}.json", f"{stem}{variant}.safetensors.index.json"):
             if (folder / listed).exists():
                 return _shards(model, folder / listed)
-    raise missing_model(model, f"no {part}/{stem}{variants[0]}.safetensors")
+    lacking = f"no {part}/{stem}{variants[0]}.safetensors"
+    if others := _variants(folder, stem):
+        use = " or ".join(f"model.variant={other}" for other in others)
+        raise FileNotFoundError(
+            f"model.source={model.source} has {lacking} (model.variant={model.variant or 'null'}): use {use}, "
+            "which is there"
+        )
+    raise missing_model(model, lacking)
+
+
+def _variants(folder: Path, stem: str) -> list[str]:
+    """The variants that a part is here in, as a user types them."""
+    whole = {file.name.removeprefix(stem).removesuffix(".safetensors") for file in folder.glob(f"{stem}*.safetensors")}
+    names = {re.sub(r"-\d+-of-\d+", "", name) for name in whole}  # of several files, as diffusers numbers them
+    return sorted(name.removeprefix(".") or "null" for name in names if re.fullmatch(r"(\.\w+)?", name))
 
 
 def _shards(model: ModelConfig, index: Path) -> list[Path]:

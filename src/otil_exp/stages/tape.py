@@ -76,6 +76,10 @@ class _Tape:
             raise ValueError(
                 f"mid_block_type={config['mid_block_type']}: only a middle block with attention can be cut"
             )
+        for setting in ("layers_per_block", "transformer_layers_per_block", "cross_attention_dim"):
+            _refuse_uneven(setting, config.get(setting), whole=setting != "transformer_layers_per_block")
+        if (reverse := config.get("reverse_transformer_layers_per_block")) is not None:
+            raise ValueError(f"reverse_transformer_layers_per_block={reverse}: {_ALIKE}")
         self.layers = int(config.get("layers_per_block", 2))
         self.blocks = _a_level(config.get("transformer_layers_per_block", 1), len(self.widths))
         self.latent = int(config.get("in_channels", 4)), int(config.get("out_channels", 4))
@@ -153,6 +157,16 @@ def _attends(kinds: Mapping[str, bool], name: str) -> bool:
     if name not in kinds:
         raise ValueError(f"{name}: only UNets of {', '.join(kinds)} can be cut by depth")
     return kinds[name]
+
+
+_ALIKE = "only UNets whose way up has the layers of the way down, the same in each part of a level, can be cut by depth"
+
+
+def _refuse_uneven(setting: str, value: Any, *, whole: bool) -> None:
+    """Raise ValueError for a list of levels where one number is for all (whole), or for a list within that list."""
+    levels = value if isinstance(value, list | tuple) else []
+    if (whole and levels) or any(isinstance(one, list | tuple) for one in levels):
+        raise ValueError(f"{setting}={value}: {_ALIKE}")
 
 
 def _a_level(value: int | list[int] | tuple[int, ...], levels: int) -> tuple[int, ...]:

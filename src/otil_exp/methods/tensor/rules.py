@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from otil_exp.choices import Products, TensorLayers
 from otil_exp.config import ExperimentConfig, MethodConfig
@@ -30,11 +31,15 @@ class Tensor(Method[TensorConfig]):
                 "themselves, so half of their products would stay as they are; use engine.products=model_dtype"
             )
         counts = [(count, "channels") for count in architecture.channels]
-        for count, what in [*counts, (architecture.norm_groups, "GroupNorm groups")]:
+        counts.append((architecture.norm_groups, "GroupNorm groups"))
+        for count, what in counts:
             if count % shards:
+                most = gcd(*(one for one, _ in counts))
+                *others, last = (str(ranks) for ranks in range(1, most + 1) if most % ranks == 0)
+                use = f"{', '.join(others)} or {last} ranks" if others else "1 rank"
                 raise ValueError(
                     f"preset={preset.name} over {shards} ranks a batch half: the {count} {what} of "
-                    f"model={config.model.name} do not divide; use a topology of 1, 2, 4 or 8 ranks a half"
+                    f"model={config.model.name} do not divide; use a topology of {use} a half"
                 )
 
     def normal_form(self, preset: TensorConfig, config: ExperimentConfig) -> TensorConfig:
