@@ -40,8 +40,8 @@ def load_prompts(config: PromptsConfig, seed: int) -> list[Prompt]:
     Raises ValueError when the set is empty, a file is missing or not UTF-8, or limit or shard make no sense.
     """
     texts = _READERS[config.source](config)
-    if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"prompts.source={config.source.name}: {_where(config)} holds no prompts (or an empty one)")
+    if not texts:
+        raise ValueError(f"prompts.source={config.source.name}: {_where(config)} holds no prompts")
     if config.source is not PromptSource.file:  # whose lines are named
         for index, text in enumerate(texts):
             _check_text(text, f"{_where(config)}, prompt {index}")
@@ -126,6 +126,11 @@ def _from_coco(config: PromptsConfig) -> list[str]:
         raise ValueError(
             f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
         ) from error
+    if not all(captions):
+        raise ValueError(
+            f"prompts.path={config.path}: image {captions.index([])} of the validation part, counted from 0, has no "
+            "captions; use dataset_coco.json as published"
+        )
     if config.caption is Caption.first:
         return [own[0] for own in captions]
     return [own[index % len(own)] for index, own in enumerate(captions)]
@@ -199,7 +204,9 @@ def _pick(row: dict[str, Any], line: int, config: PromptsConfig, none: str) -> s
 
 
 def _check_text(text: str, where: str) -> None:
-    """Raise ValueError for characters that no tokenizer, log or terminal takes."""
+    """Raise ValueError for an empty prompt, and for characters that no tokenizer, log or terminal takes."""
+    if not text.strip():
+        raise ValueError(f"{where}: the prompt is empty; write it there, or leave it out")
     half = any("\ud800" <= character <= "\udfff" for character in text)  # as "\ud83d" in JSON, without its second half
     if half or "\0" in text:
         fault = "half a character (a lone surrogate)" if half else "a NUL character"
