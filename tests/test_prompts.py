@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,27 @@ def test_captions_that_are_not_whole_are_refused_with_a_sentence(
     with pytest.raises(ValueError, match=".") as refused:
         load_prompts(PromptsConfig(source=PromptSource.coco, path=str(path), caption=caption), seed=0)
     assert sentence in str(refused.value)
+
+
+def test_captions_are_read_once_for_all_cells_and_anew_when_the_file_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    original = Path.read_text
+
+    def counted(path: Path, *arguments: str, **more: str) -> str:
+        read.append(path)
+        return original(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    path = tmp_path / "captions.json"
+    for time_ns, caption in ((1_000_000_000, "a"), (2_000_000_000, "b")):
+        path.write_text(karpathy([caption]))
+        os.utime(path, ns=(time_ns, time_ns))
+        for one in Caption:
+            found = load_prompts(PromptsConfig(source=PromptSource.coco, path=str(path), caption=one), seed=0)
+            assert [prompt.text for prompt in found] == [caption]
+    assert read == [path, path]
 
 
 def test_a_missing_path_says_what_to_add() -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -119,21 +120,29 @@ def _table(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
 
 def _from_coco(config: PromptsConfig) -> list[str]:
     """One caption an image, in an order that is fixed, so that seed = index is too."""
-    try:
-        content = json.loads(_read(config))
-        captions = _by_annotation(content["annotations"]) if "annotations" in content else _by_image(content["images"])
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
-        ) from error
-    if not all(captions):
-        raise ValueError(
-            f"prompts.path={config.path}: image {captions.index([])} of the validation part, counted from 0, has no "
-            "captions; use dataset_coco.json as published"
-        )
+    file = Path(config.path).expanduser() if config.path else None
+    captions = _captions(config.path, file.stat().st_mtime_ns if file and file.is_file() else None)
     if config.caption is Caption.first:
         return [own[0] for own in captions]
     return [own[index % len(own)] for index, own in enumerate(captions)]
+
+
+@lru_cache(maxsize=1)  # every cell of a grid asks, and the published file takes seconds
+def _captions(path: str | None, changed: int | None) -> list[list[str]]:
+    """The captions of every image of a COCO file; changed: when it was, so that another content is read anew."""
+    try:
+        content = json.loads(_read(PromptsConfig(source=PromptSource.coco, path=path)))
+        captions = _by_annotation(content["annotations"]) if "annotations" in content else _by_image(content["images"])
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"prompts.path={path}: not a COCO captions file ({error}); use such as captions_val2017.json"
+        ) from error
+    if not all(captions):
+        raise ValueError(
+            f"prompts.path={path}: image {captions.index([])} of the validation part, counted from 0, has no "
+            "captions; use dataset_coco.json as published"
+        )
+    return captions
 
 
 def _by_annotation(annotations: list[dict[str, Any]]) -> list[list[str]]:
