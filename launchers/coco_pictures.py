@@ -17,14 +17,24 @@ def file_names(captions: dict[str, Any]) -> list[str]:
     """Names of the pictures in the order of their prompts: of COCO's own JSON, or of Karpathy's dataset_coco.json."""
     if "annotations" not in captions:
         return [image["filename"] for image in captions["images"] if image["split"] == "val"]
-    captioned = {annotation["image_id"] for annotation in captions["annotations"]}
+    captioned = {annotation["image_id"] for annotation in captions["annotations"] if annotation["caption"]}
     names = {image["id"]: image["file_name"] for image in captions["images"] if image["id"] in captioned}
     return [names[image] for image in sorted(captioned)]
 
 
 def link(captions: Path, pictures: Path, folder: Path, limit: int) -> int:
-    """Make folder/0000.jpg ... as links; how many. Raises FileNotFoundError for a picture that is not there."""
-    names = file_names(json.loads(captions.read_text(encoding="utf-8")))[:limit]
+    """Make folder/0000.jpg ... as links; how many.
+
+    Raises ValueError for a file of another form, FileNotFoundError for a picture that is not there, FileExistsError.
+    """
+    try:
+        names = file_names(json.loads(captions.read_text(encoding="utf-8")))[:limit]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{captions}: not a COCO captions file ({error}); use such as captions_val2017.json"
+        ) from error
+    if not names:
+        raise ValueError(f"{captions}: no captions of validation pictures in it; use dataset_coco.json as published")
     missing = [name for name in names if not (pictures / name).is_file()]
     if missing:
         raise FileNotFoundError(f"{len(missing)} of {len(names)} pictures are not in {pictures}, such as {missing[0]}")
@@ -43,5 +53,5 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     try:
         print(f"{arguments.folder}: {link(**vars(arguments))} pictures")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         sys.exit(str(error))

@@ -68,3 +68,20 @@ def test_pictures_that_are_not_there_are_counted_and_nothing_is_made(tmp_path: P
     with pytest.raises(FileNotFoundError, match=r"2 of 2 pictures are not in .*, such as nine\.jpg"):
         link(tmp_path / "captions.json", tmp_path, tmp_path / "gt", limit=5000)
     assert not (tmp_path / "gt").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"annotations": [{"image_id": 1, "id": 2, "bbox": [0, 0]}], "images": []}', "not a COCO captions file"),
+        ('[{"image_id": 1, "id": 2, "caption": "a"}]', "not a COCO captions file"),
+        ('{"images": [', "not a COCO captions file"),
+        ('{"images": [{"filename": "a.jpg", "split": "train"}]}', "no captions of validation pictures"),
+    ],
+)
+def test_a_file_of_another_form_makes_no_folder(tmp_path: Path, content: str, sentence: str) -> None:
+    """instances_val2014.json lists fewer images than the captions: its links would be of other prompts."""
+    (tmp_path / "c.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=sentence):
+        link(tmp_path / "c.json", tmp_path, tmp_path / "truth", limit=4)
+    assert not (tmp_path / "truth").exists()

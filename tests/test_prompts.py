@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from composing import Typed
-from otil_exp.choices import PromptSource
+from otil_exp.choices import Caption, PromptSource
 from otil_exp.config import PromptsConfig
 from otil_exp.prompts import Prompt, cut_short, load_prompts
 
@@ -86,6 +87,55 @@ def test_a_bad_file_is_refused_with_a_sentence(
     with pytest.raises(ValueError, match=".") as refused:
         load_prompts(file(tmp_path / name, content, **settings), seed=0)
     assert sentence in str(refused.value)
+
+
+def karpathy(*captions: list[str], split: str = "val") -> str:
+    """dataset_coco.json of images with these captions, behind one of another part."""
+    images = [{"split": split, "sentences": [{"raw": caption} for caption in own]} for own in captions]
+    return json.dumps({"images": [{"split": "train", "sentences": [{"raw": "other"}]}, *images]})
+
+
+@pytest.mark.parametrize("caption", Caption)
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (karpathy(["a"], []), "image 1 of the validation part, counted from 0, has no captions"),
+        (karpathy(["a"], [" ", " "]), "prompt 1: the prompt is empty"),
+        (karpathy(["a"], split="test"), "holds no prompts"),
+        ('{"annotations": [{"image_id": 1, "id": 2, "bbox": [0, 0]}]}', "not a COCO captions file ('caption')"),
+        ('[{"image_id": 1, "id": 2, "caption": "a"}]', "not a COCO captions file"),
+        ('{"images": [', "not a COCO captions file"),
+    ],
+)
+def test_captions_that_are_not_whole_are_refused_with_a_sentence(
+    tmp_path: Path, content: str, sentence: str, caption: Caption
+) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=".") as refused:
+        load_prompts(PromptsConfig(source=PromptSource.coco, path=str(path), caption=caption), seed=0)
+    assert sentence in str(refused.value)
+
+
+def test_captions_are_read_once_for_all_cells_and_anew_when_the_file_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    original = Path.read_text
+
+    def counted(path: Path, *arguments: str, **more: str) -> str:
+        read.append(path)
+        return original(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    path = tmp_path / "captions.json"
+    for time_ns, caption in ((1_000_000_000, "a"), (2_000_000_000, "b")):
+        path.write_text(karpathy([caption]))
+        os.utime(path, ns=(time_ns, time_ns))
+        for one in Caption:
+            found = load_prompts(PromptsConfig(source=PromptSource.coco, path=str(path), caption=one), seed=0)
+            assert [prompt.text for prompt in found] == [caption]
+    assert read == [path, path]
 
 
 def test_a_missing_path_says_what_to_add() -> None:

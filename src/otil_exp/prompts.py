@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -40,8 +41,8 @@ def load_prompts(config: PromptsConfig, seed: int) -> list[Prompt]:
     Raises ValueError when the set is empty, a file is missing or not UTF-8, or limit or shard make no sense.
     """
     texts = _READERS[config.source](config)
-    if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"prompts.source={config.source.name}: {_where(config)} holds no prompts (or an empty one)")
+    if not texts:
+        raise ValueError(f"prompts.source={config.source.name}: {_where(config)} holds no prompts")
     if config.source is not PromptSource.file:  # whose lines are named
         for index, text in enumerate(texts):
             _check_text(text, f"{_where(config)}, prompt {index}")
@@ -119,16 +120,29 @@ def _table(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
 
 def _from_coco(config: PromptsConfig) -> list[str]:
     """One caption an image, in an order that is fixed, so that seed = index is too."""
-    try:
-        content = json.loads(_read(config))
-        captions = _by_annotation(content["annotations"]) if "annotations" in content else _by_image(content["images"])
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"prompts.path={config.path}: not a COCO captions file ({error}); use such as captions_val2017.json"
-        ) from error
+    file = Path(config.path).expanduser() if config.path else None
+    captions = _captions(config.path, file.stat().st_mtime_ns if file and file.is_file() else None)
     if config.caption is Caption.first:
         return [own[0] for own in captions]
     return [own[index % len(own)] for index, own in enumerate(captions)]
+
+
+@lru_cache(maxsize=1)  # every cell of a grid asks, and the published file takes seconds
+def _captions(path: str | None, changed: int | None) -> list[list[str]]:
+    """The captions of every image of a COCO file; changed: when it was, so that another content is read anew."""
+    try:
+        content = json.loads(_read(PromptsConfig(source=PromptSource.coco, path=path)))
+        captions = _by_annotation(content["annotations"]) if "annotations" in content else _by_image(content["images"])
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"prompts.path={path}: not a COCO captions file ({error}); use such as captions_val2017.json"
+        ) from error
+    if not all(captions):
+        raise ValueError(
+            f"prompts.path={path}: image {captions.index([])} of the validation part, counted from 0, has no "
+            "captions; use dataset_coco.json as published"
+        )
+    return captions
 
 
 def _by_annotation(annotations: list[dict[str, Any]]) -> list[list[str]]:
@@ -199,7 +213,9 @@ def _pick(row: dict[str, Any], line: int, config: PromptsConfig, none: str) -> s
 
 
 def _check_text(text: str, where: str) -> None:
-    """Raise ValueError for characters that no tokenizer, log or terminal takes."""
+    """Raise ValueError for an empty prompt, and for characters that no tokenizer, log or terminal takes."""
+    if not text.strip():
+        raise ValueError(f"{where}: the prompt is empty; write it there, or leave it out")
     half = any("\ud800" <= character <= "\udfff" for character in text)  # as "\ud83d" in JSON, without its second half
     if half or "\0" in text:
         fault = "half a character (a lone surrogate)" if half else "a NUL character"

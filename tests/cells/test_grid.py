@@ -37,12 +37,20 @@ def test_cells_of_one_topology_share_ranks(members: list[Member], size: int, exp
 
 
 def test_all_mistakes_of_a_grid_are_in_one_message_and_a_launcher_adds_its_own(composed: Compose) -> None:
-    configs = [composed("device=cpu", f"height={height}") for height in (256, 720, 200)]
+    configs = [composed("device=cpu", f"height={height}") for height in (256, 720, 512)]
 
     def refuse(cell: object) -> None:
         raise ValueError("not on this cluster")
 
     with pytest.raises(ValueError, match="nothing was started") as error:
         check_grid(configs, ["a", "b", "c"], check=refuse)
-    assert [line.split(":")[0] for line in str(error.value).splitlines()[1:]] == ["a", "b", "c"]
-    assert "a: not on this cluster" in str(error.value)
+    shared, own = str(error.value).splitlines()[1:]
+    assert shared == "a; c: not on this cluster"
+    assert own.startswith("b: height=720")
+
+
+def test_a_mistake_of_all_cells_is_said_once(composed: Compose) -> None:
+    configs = [composed(f"preset={preset}", "prompts.limit=0", "device=cpu") for preset, _ in GRID]
+    with pytest.raises(ValueError, match="nothing was started") as error:
+        check_grid(configs, [" ".join(names) for names in GRID])
+    assert str(error.value).splitlines()[1:] == ["all 6 cells: prompts.limit=0: use 1 or more, or null for all 10"]

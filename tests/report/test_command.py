@@ -206,6 +206,14 @@ def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "no run folder in" in capsys.readouterr().err
 
 
+def test_a_folder_of_grids_is_answered_with_the_grids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as what output_dir= was."""
+    make_run(tmp_path / "a", "1")
+    make_run(tmp_path / "b", "1")
+    assert main([str(tmp_path)]) == 1
+    assert f"no run folder in {tmp_path}: name {tmp_path / 'a'} {tmp_path / 'b'}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "wrong", [["--thumbnail", "0"], ["--prompts", "many"], ["--table", "--markdown"], ["--table", "-o", "x"]]
 )

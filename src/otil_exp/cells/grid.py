@@ -49,26 +49,32 @@ def check_grid(
     """The distinct cells of a grid, references first: the others are compared with them.
 
     configs: composed cells; names: what was typed for each; device_for: see `prepare`; check: refuses cells that the
-    launcher cannot run. Raises ValueError with all mistakes of the grid.
+    launcher cannot run. Raises ValueError with all mistakes of the grid, each once.
     """
     members: dict[str, Member] = {}
-    mistakes = []
+    mistakes: dict[str, list[str]] = {}
     for number, (config, name) in enumerate(zip(configs, names, strict=True)):
         try:
             cell = prepare(config, device_for)
             check(cell)
         except (ValueError, FileNotFoundError) as error:
-            mistakes.append(f"{name}: {error}")
+            mistakes.setdefault(str(error), []).append(name)
             continue
         member = members.setdefault(str(cell.folder.path), Member(cell, [], []))
         member.numbers.append(number)
         member.names.append(name)
     if mistakes:
-        raise ValueError("nothing was started:\n" + "\n".join(mistakes))
+        said = (f"{_whose(wrong, len(names))}: {sentence}" for sentence, wrong in mistakes.items())
+        raise ValueError("nothing was started:\n" + "\n".join(said))
     folders = [member.cell.folder for member in members.values()]
     for folder, name in zip(folders, names_in_grid(folders), strict=True):
         folder.planned["name"] = name
     return sorted(members.values(), key=lambda member: not is_reference(member.cell.effective))
+
+
+def _whose(wrong: Sequence[str], cells: int) -> str:
+    """The cells that share a mistake, in words: what was typed for each, or that it is in all of them."""
+    return f"all {cells} cells" if len(wrong) == cells > 1 else "; ".join(wrong)
 
 
 def packed(members: Sequence[Member], size: int) -> list[list[Member]]:

@@ -28,9 +28,15 @@ def check_metrics(metrics: MetricsConfig) -> None:
 
 
 def check_weights(settings: MetricsConfig) -> None:
-    """Raise FileNotFoundError, with what to fetch, if files of the asked metrics are missing; loads none of them."""
+    """Raise FileNotFoundError, with all that is to be fetched, if files of the asked metrics are missing; load none."""
+    missing: dict[str, None] = {}
     for check in {metric.check_files: None for metric in METRICS if metric.wanted(settings)}:
-        check(settings)
+        try:
+            check(settings)
+        except FileNotFoundError as error:
+            missing[str(error)] = None
+    if missing:
+        raise FileNotFoundError("; ".join(missing))
 
 
 def check_ground_truth(settings: MetricsConfig) -> None:
@@ -51,4 +57,9 @@ def check_scorable(settings: MetricsConfig, captions: Sequence[str], height: int
                 "picture, or leave it out of metrics"
             )
     if settings.ground_truth == "renders":
-        ScenePictures(captions, height, width)
+        try:
+            ScenePictures(captions, height, width)
+        except ValueError as error:
+            raise ValueError(
+                f"metrics.ground_truth=renders: {error}; for captions of other things use metrics=pairwise"
+            ) from error

@@ -126,7 +126,7 @@ def inception_weights(path: Path | str | None) -> Path:
     if not os.path.isfile(file):
         raise FileNotFoundError(
             f"FID needs {INCEPTION_FILE}, and {file} is not there: fetch it from {INCEPTION_RELEASE} on a machine with "
-            f"internet and put it there, or use the extractor effnet_lite0, which comes as a package"
+            f"internet and put it there, or use metrics.extractors=[effnet_lite0], which comes as a package"
         )
     with file.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()

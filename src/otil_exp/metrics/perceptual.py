@@ -122,7 +122,7 @@ def find_alexnet(weights: Path | None) -> Path:
         raise FileNotFoundError(
             f"LPIPS needs torchvision's AlexNet weights and {path} is not there: fetch "
             f"https://download.pytorch.org/models/{ALEXNET_FILE} (244 MB) on a machine with network and put it there, "
-            "or use the distance effnet_lite0_5stage, whose weights are installed"
+            "or use metrics.perceptual=effnet_lite0_5stage, whose weights are installed"
         )
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -103,7 +103,9 @@ def find_folders(paths: Sequence[Path]) -> list[Snapshot]:
     unique = dict.fromkeys(p for p in candidates if (p / "record.json").exists() or (p / "config.yaml").exists())
     if not unique:
         looked = ", ".join(map(str, paths))
-        raise FileNotFoundError(f"no run folder in {looked}: name outputs/NAME or outputs/NAME/SIGNATURE")
+        below = dict.fromkeys(str(file.parents[1]) for path in paths for file in sorted(path.glob("*/*/record.json")))
+        what = " ".join(below) or "outputs/NAME or outputs/NAME/SIGNATURE"
+        raise FileNotFoundError(f"no run folder in {looked}: name {what}")
     return sorted(snapshots([RunFolder(path) for path in unique]), key=_order)
 
 
