@@ -36,6 +36,22 @@ def sdxl_like(layers: int = 2, size: int = 16, linear: bool = True) -> UNet2DCon
     return unet.eval().requires_grad_(False)
 
 
+def sd_like() -> UNet2DConditionModel:
+    """Stable Diffusion 1.x and 2.x: four levels, attention on the upper three, told text alone."""
+    torch.manual_seed(0)
+    unet = UNet2DConditionModel(
+        sample_size=16,
+        down_block_types=(*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
+        up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
+        block_out_channels=(8, 8, 16, 16),
+        layers_per_block=1,
+        norm_num_groups=4,
+        cross_attention_dim=2 * TEXT_WIDTH,
+        attention_head_dim=4,
+    )
+    return unet.eval().requires_grad_(False)
+
+
 def inputs(size: tuple[int, int] = (16, 16), batch: int = 2) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     return {
@@ -118,18 +134,7 @@ def test_a_stage_holds_its_own_weights_alone(name: str) -> None:
 
 
 def test_a_stable_diffusion_has_four_levels_and_is_told_less() -> None:
-    torch.manual_seed(0)
-    unet = UNet2DConditionModel(
-        sample_size=16,
-        down_block_types=(*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
-        up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
-        block_out_channels=(8, 8, 16, 16),
-        layers_per_block=1,
-        norm_num_groups=4,
-        cross_attention_dim=2 * TEXT_WIDTH,
-        attention_head_dim=4,
-    )
-    unet.eval().requires_grad_(False)
+    unet = sd_like()
     given = inputs()
     units = tape(unet.config, 16, 16)
     expected = unet(given["sample"], given["timestep"], given["text"]).sample

@@ -21,25 +21,9 @@ from otil_exp.stages.parts import SegmentCall, keep_only
 from otil_exp.stages.tape import tape
 from otil_exp.stages.text import KeptOutput, kept_outputs, take_projections
 from otil_exp.traffic import TrafficCounter
-from stages.test_parts import inputs, sdxl_like, whole
+from stages.test_parts import inputs, sd_like, sdxl_like, whole
 
 MIB = 2**20
-
-
-def sd_like() -> UNet2DConditionModel:
-    """Stable Diffusion 1.x and 2.x: four levels, attention on the upper three, told text alone."""
-    torch.manual_seed(0)
-    unet = UNet2DConditionModel(
-        sample_size=16,
-        down_block_types=(*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
-        up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
-        block_out_channels=(8, 8, 16, 16),
-        layers_per_block=1,
-        norm_num_groups=4,
-        cross_attention_dim=inputs()["text"].shape[-1],
-        attention_head_dim=4,
-    )
-    return unet.eval().requires_grad_(False)
 
 
 def in_stages(unet, units, segments, given) -> torch.Tensor:
