@@ -26,7 +26,7 @@ class Case:
     variant: str = ""
     """flash: attention by FlashAttention, PyTorch's own first choice, instead of cuDNN. autotune: matrix products by
     the fastest of Triton's and cuBLAS's. one-graph: all transformer blocks in the UNet's graph. fp8:
-    engine.products=fp8. fp8-uncounted: the same without counting what is cut."""
+    engine.products=fp8. fp8-uncounted: the same without counting what is cut. fp8-outputs: those of attention, too."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,8 @@ def cases_on_gpu() -> list[Case]:
         Case("no_sync", "compiled", variant="autotune"),
         Case("no_sync", "compiled", variant="one-graph"),
         Case("no_sync", "compiled", gn_sync="fused", both=True, variant="one-graph"),
-        whole("compiled", 1024, variant="fp8"),
+        *(whole("compiled", 1024, variant=variant) for variant in ("fp8", "fp8-uncounted")),
+        *(Case("no_sync", "compiled", variant=variant) for variant in ("fp8-uncounted", "fp8-outputs")),
         *(Case("no_sync", "compiled", size, variant="fp8") for size in (1024, 2048, 3840)),
         Case("no_sync", "compiled", gn_sync="true", variant="fp8"),
         Case("no_sync", "compiled", gn_sync="true", variant="fp8-uncounted"),

@@ -22,7 +22,7 @@ from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
 from otil_exp.rank_unet.kinds import StepKinds, steady
-from otil_exp.rank_unet.products import Fp8Linear, Fp8Products
+from otil_exp.rank_unet.products import COUNTED_TOGETHER, Fp8Linear, Fp8Products
 from otil_exp.rank_unet.sliced import graph, layers
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import schedule
@@ -122,5 +122,7 @@ def _set_variant(variant: str) -> None:
         torch._inductor.config.max_autotune_conv_backends = "ATEN"
     if variant == "fp8-uncounted":
         Fp8Linear.counts = False
+    if variant == "fp8-outputs":
+        COUNTED_TOGETHER.update({"attn1.to_out.0": None, "attn2.to_out.0": None})
     if variant == "one-graph":
         layers.group_blocks = lambda unet: None

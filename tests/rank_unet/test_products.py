@@ -83,6 +83,17 @@ def test_what_is_larger_is_cut_and_counted() -> None:
     assert layer(torch.full((2, 2, K), float("nan"))).isnan().all()
 
 
+@pytest.mark.parametrize(("together", "expected"), [(None, [[3], [1]]), (8, [[1, 0, 0, 2], [0, 1, 0, 0]])])
+def test_neighbours_share_a_counter(together: int | None, expected: list[list[int]]) -> None:
+    layer = Fp8Linear(nn.Linear(K, N).requires_grad_(False), together)
+    x = torch.zeros(2, K)
+    x[0, [7, 24, 31]] = 449.0
+    x[1, 8] = -449.0
+    layer(x)  # with a scale of 1
+    assert layer.overflow is not None
+    assert layer.overflow.tolist() == expected
+
+
 def test_an_input_that_is_not_finite_is_refused() -> None:
     products, layer = layer_of(torch.ones(N, K))
     with pytest.raises(RuntimeError, match="the input of transformer_blocks"), products.calibrating(ranks=1):
@@ -123,14 +134,14 @@ def test_the_stand_in_of_a_cpu_is_the_operation_of_a_gpu() -> None:
 
 
 def test_the_layers_that_were_measured_are_chosen() -> None:
-    """A transformer block has eight, and six where query, key and value are one product."""
+    """A transformer block has six, and four where query, key and value are one product: none of attention's outputs."""
     unet = tiny_unet()
     blocks = sum(isinstance(module, BasicTransformerBlock) for module in unet.modules())
     assert blocks
-    assert len(Fp8Products(unet).layers) == 8 * blocks
+    assert len(Fp8Products(unet).layers) == 6 * blocks
     sliced = tiny_unet()
     slice_layers(sliced, Slices(index=0, count=1, group=None, device=CPU), GnSync.off)
-    assert len(Fp8Products(sliced).layers) == 6 * blocks
+    assert len(Fp8Products(sliced).layers) == 4 * blocks
     assert not isinstance(sliced.time_embedding.linear_1, Fp8Linear)
     narrow = tiny_unet(channels=(8, 24, 24))  # 24 is no multiple of 16; their feed-forward layers have 96 and 192
     assert not Fp8Products(narrow).layers
@@ -142,10 +153,10 @@ def test_a_layer_is_gone_before_the_next_one_is_quantised(monkeypatch: pytest.Mo
     linears = {id(module.weight): weakref.ref(module) for module in unet.modules() if isinstance(module, nn.Linear)}
     alive, chosen = list[int](), list[int]()
 
-    def counted(linear: nn.Linear) -> Fp8Linear:
+    def counted(linear: nn.Linear, counted_together: int | None) -> Fp8Linear:
         alive.append(sum(linears[one]() is not None for one in chosen))
         chosen.append(id(linear.weight))
-        return Fp8Linear(linear)
+        return Fp8Linear(linear, counted_together)
 
     monkeypatch.setattr(products, "Fp8Linear", counted)
     Fp8Products(unet)

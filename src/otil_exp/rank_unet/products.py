@@ -28,13 +28,17 @@ LARGEST = torch.finfo(FP8).max
 MARGIN = 2.0
 """How much larger than while calibrating an input may become before it is cut."""
 
-LAYERS = (
-    *("attn1.to_qkv", "attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_kv", "attn1.to_out.0"),
-    *("attn2.to_q", "attn2.to_out.0"),
-    *("ff.net.0.proj", "ff.net.2"),
-)
-"""Layers of a transformer block whose product fp8 was measured to make faster, at every size that SDXL has
-(benchmarks/fp8_products.md). Keys and values of the text are computed once a picture and stay as they are."""
+COUNTED_TOGETHER = {
+    **dict.fromkeys(("attn1.to_qkv", "attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_kv", "attn2.to_q"), None),
+    "ff.net.0.proj": None,
+    "ff.net.2": 128,
+}
+"""Layers of a transformer block whose product fp8 makes faster, quantising included, at every size that SDXL has
+(benchmarks/fp8_products.md): how many neighbours in a row of the input share a counter of what is cut; None: all of
+them, since LayerNorm, which makes these inputs, sums over rows itself.
+
+Outputs of attention come from a kernel that nothing can be joined to: quantising them takes longer than their products
+gain. Keys and values of the text are computed once a picture."""
 
 UNIT = 16
 """cuBLASLt takes fp8 matrices whose sides are multiples of this; others stay as they are."""
@@ -56,7 +60,7 @@ class Fp8Linear(nn.Module):
     largest: torch.Tensor
     """(), float32: the input's largest magnitude while calibrating."""
     overflow: torch.Tensor | None
-    """(rows of the input,), int32: values that were cut. Made by the first call."""
+    """(rows of the input, counters of a row), int32: values that were cut. Made by the first call."""
 
     counts = True
     """Whether what is cut is counted; benchmarks turn it off to see what that takes."""
@@ -64,9 +68,11 @@ class Fp8Linear(nn.Module):
     calibrating = False
     """Whether calls look at their input and multiply it as it is."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, counted_together: int | None = None) -> None:
+        """counted_together: neighbours in a row of the input that share a counter; None: all."""
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._counted_together = math.gcd(counted_together or self.in_features, self.in_features)
         weight = linear.weight.detach().float()
         scale = scale_for(weight.abs().amax())
         self.register_buffer("weight", quantised(weight, scale), persistent=False)
@@ -90,10 +96,12 @@ class Fp8Linear(nn.Module):
 
     def _product(self, rows: torch.Tensor) -> torch.Tensor:
         if self.overflow is None:
-            self.overflow = torch.zeros(len(rows), dtype=torch.int32, device=rows.device)
+            counters = (len(rows), self.in_features // self._counted_together)
+            self.overflow = torch.zeros(counters, dtype=torch.int32, device=rows.device)
         scaled = rows.float() / self.scale
         if self.counts:
-            self.overflow.add_((scaled.abs() > LARGEST).sum(dim=1, dtype=torch.int32))
+            cut = (scaled.abs() > LARGEST).unflatten(1, (-1, self._counted_together))
+            self.overflow.add_(cut.sum(dim=2, dtype=torch.int32))
         return scaled_product(
             scaled.clamp(-LARGEST, LARGEST).to(FP8), self.weight, self.scale, self.weight_scale, rows.dtype
         )
@@ -135,8 +143,9 @@ class Fp8Products:
         names = [name for name, _ in unet.named_modules()]  # names alone: a list of modules would keep what is replaced
         for name in names:
             module = unet.get_submodule(name)
-            if isinstance(module, nn.Linear) and _is_chosen(name, module):
-                self.layers[name] = Fp8Linear(module)
+            layer = _layer(name) if isinstance(module, nn.Linear) and _fits(module) else None
+            if layer is not None:
+                self.layers[name] = Fp8Linear(module, COUNTED_TOGETHER[layer])
                 parent, _, child = name.rpartition(".")
                 setattr(unet.get_submodule(parent), child, self.layers[name])
 
@@ -180,7 +189,13 @@ class Fp8Products:
         self.calibrated = True
 
 
-def _is_chosen(name: str, linear: nn.Linear) -> bool:
+def _layer(name: str) -> str | None:
+    """Which of COUNTED_TOGETHER a layer of a UNet is."""
     plain = name.replace(".module.", ".")  # distrifuser's wrappers hold diffusers' layers so
-    fits = linear.in_features % UNIT == 0 and linear.out_features % UNIT == 0
-    return ".transformer_blocks." in f".{plain}" and plain.endswith(tuple(f".{layer}" for layer in LAYERS)) and fits
+    if ".transformer_blocks." not in f".{plain}":
+        return None
+    return next((layer for layer in COUNTED_TOGETHER if plain.endswith(f".{layer}")), None)
+
+
+def _fits(linear: nn.Linear) -> bool:
+    return linear.in_features % UNIT == 0 and linear.out_features % UNIT == 0
