@@ -15,9 +15,14 @@ TEXT_WIDTH = 32
 
 
 def tiny_unet(
-    *, channels: tuple[int, ...] = (16, 32), groups: int = 4, dtype: torch.dtype = torch.float32, seed: int = 0
+    *,
+    channels: tuple[int, ...] = (16, 32),
+    depth: int = 1,
+    groups: int = 4,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
 ) -> UNet2DConditionModel:
-    """An SDXL UNet with attention on all levels but the first. channels: one a level.
+    """An SDXL UNet with attention on all levels but the first. channels: one a level. depth: blocks of a transformer.
 
     Two levels have every kind of layer: blocks with and without attention, both samplers, shortcuts, embeddings.
     """
@@ -34,7 +39,7 @@ def tiny_unet(
             cross_attention_dim=2 * TEXT_WIDTH,
             attention_head_dim=4,
             use_linear_projection=True,
-            transformer_layers_per_block=1,
+            transformer_layers_per_block=depth,
             addition_embed_type="text_time",
             addition_time_embed_dim=8,
             projection_class_embeddings_input_dim=8 * 6 + TEXT_WIDTH,

@@ -61,29 +61,33 @@ def test_the_compiled_reference_is_plain_diffusers_and_one_graph_for_all_steps_p
 def test_a_process_compiles_for_as_many_cells_as_it_performs(monkeypatch):
     """PyTorch keeps a limited number of graphs of one function, and then refuses to make another.
 
-    The smallest limit: transformers of two shapes, as in SDXL. A third cell would be over it.
+    The smallest limit: a transformer's first block, and the others. A third cell would be over it.
     """
-    monkeypatch.setattr(blocks, "SHAPES", 2)
+    monkeypatch.setattr(blocks, "GRAPHS", 2)
     for _ in range(3):
-        with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled):
+        with prepared(place_without_peers(), REFERENCE, unet=tiny_unet(depth=2), engine=Engine.compiled):
             pass
 
 
 @pytest.mark.usefixtures("_no_cpp")
-def test_transformers_of_one_shape_share_a_graph_with_weights_of_their_own():
-    """Of one width and depth, and so of one resolution."""
-    transformers = [module for module in tiny_unet().modules() if isinstance(module, Transformer2DModel)]
-    shapes = {(one.in_channels, len(one.transformer_blocks)) for one in transformers}
-    assert len(shapes) < len(transformers)
+def test_blocks_of_one_shape_share_a_graph_with_weights_of_their_own():
+    """But for a transformer's first, which has nothing to add."""
+    unet = tiny_unet(depth=3)
+    transformers = [module for module in unet.modules() if isinstance(module, Transformer2DModel)]
+    assert len(transformers) > 1
+    assert {(one.in_channels, len(one.transformer_blocks)) for one in transformers} == {(32, 3)}
+    plain_unet = tiny_unet(depth=3)
     made = graphs()
-    with prepared(place_without_peers(), REFERENCE, engine=Engine.compiled) as ready:
-        sequences = [module for module in ready.unet.unet.modules() if isinstance(module, blocks.BlockSequence)]
-        assert len(sequences) == len(transformers)
-        assert graphs() == made + 1 + len(shapes)
-        ready.unet.begin(ready.steps)
+    with prepared(place_without_peers(), REFERENCE, unet=unet, engine=Engine.compiled) as ready:
+        found = [module for module in unet.modules() if isinstance(module, blocks.CarryingBlock)]
+        assert len(found) == 3 * len(transformers)
+        assert graphs() == made + 3
         with torch.no_grad():
+            ready.unet.begin(ready.steps)
             before = ready.unet(timestep=1, **ready.inputs).sample
-            for name, weight in sequences[-1].named_parameters():
+            expected = plain_unet(timestep=1, **ready.inputs).sample
+            assert worst([before], [expected]) <= 1e-5
+            for name, weight in found[-1].named_parameters():
                 if name.endswith("to_out.0.weight"):
                     weight.zero_()
             ready.unet.begin(ready.steps)
@@ -93,7 +97,7 @@ def test_transformers_of_one_shape_share_a_graph_with_weights_of_their_own():
                 called = ready.unet(timestep=1, **ready.inputs).sample
         assert (after - before).abs().max() > 1e-3
         assert worst([after], [called]) <= 1e-5
-        assert graphs() == made + 1 + len(shapes)
+        assert graphs() == made + 3
 
 
 @pytest.mark.usefixtures("_no_cpp")

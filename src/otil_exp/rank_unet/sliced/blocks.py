@@ -1,9 +1,9 @@
-"""The transformer blocks of a UNet, compiled once for all transformers alike.
+"""The transformer blocks of a UNet, compiled once for all blocks alike.
 
-SDXL has 70 blocks in eleven transformers of two shapes. In one graph each block is compiled for itself, and that is
-most of getting ready. Here a transformer's blocks are one operator of the graph around them, and a graph of their own,
-which PyTorch finds again for the next transformer of the same shape: weights and context are arguments of the graph.
-The seams lie between matrix products and what reads or writes them anyway, so that nothing is joined less than before.
+SDXL has 70 blocks of two shapes. In one graph each is compiled for itself, and that is most of getting ready. Here a
+block is one operator of the graph around it, and a graph of its own, which PyTorch finds again for the next block of
+the same shape: weights and context are arguments of the graph. The seams lie between matrix products and what reads or
+writes them anyway, so that nothing is joined less than before: what a block adds last, the next one adds first.
 """
 
 from __future__ import annotations
@@ -13,39 +13,64 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from diffusers.models.attention import BasicTransformerBlock
 from diffusers.models.transformers.transformer_2d import Transformer2DModel
 from torch import nn
 
-SHAPES = 16
-"""Graphs of blocks that PyTorch may keep at a time: shapes of transformers times forms of the step."""
+GRAPHS = 32
+"""Graphs of blocks that PyTorch may keep at a time: shapes of blocks, twice (a transformer's first block has nothing to
+add), times forms of the step."""
 
-Call = Callable[["BlockSequence", torch.Tensor, torch.Tensor], torch.Tensor]
-"""(blocks, tokens, text) -> tokens."""
+Tokens = tuple[torch.Tensor, torch.Tensor]
+"""Tokens of a transformer, and what is still to be added to them: (n, tokens, C) each."""
+
+Call = Callable[["CarryingBlock", torch.Tensor, "torch.Tensor | None", torch.Tensor], Tokens]
+"""(block, tokens, what is to be added or None, text) -> tokens."""
+
+
+class CarryingBlock(nn.Module):
+    """A transformer block that leaves its last addition to the next one, which reads its sum anyway."""
+
+    name: str | None = None
+    """Under which a graph finds it; None: graphs hold the block itself."""
+    compiled: Call
+    """`called`, compiled."""
+
+    def __init__(self, block: BasicTransformerBlock) -> None:
+        super().__init__()
+        assert block.norm_type == "layer_norm" and block.pos_embed is None and not block.only_cross_attention
+        self.norm1, self.norm2, self.norm3 = block.norm1, block.norm2, block.norm3
+        self.attn1, self.attn2, self.ff = block.attn1, block.attn2, block.ff
+
+    def forward(self, tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor) -> Tokens:
+        """tokens, added: (n, tokens, C); text: (n, text tokens, width)."""
+        if self.name is None or not torch.compiler.is_compiling():
+            return self.called(tokens, added, text)
+        found: Tokens = torch.ops.otil_exp.block(tokens, added, text, self.name)
+        return found
+
+    def called(self, tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor) -> Tokens:
+        if added is not None:
+            tokens = added + tokens
+        tokens = self.attn1(self.norm1(tokens)) + tokens
+        tokens = self.attn2(self.norm2(tokens), encoder_hidden_states=text) + tokens
+        return tokens, self.ff(self.norm3(tokens))
 
 
 class BlockSequence(nn.Module):
     """All blocks of one transformer, called as one block."""
 
-    name: str | None = None
-    """Under which a graph finds it; None: graphs hold the blocks themselves."""
-    compiled: Call
-    """`called`, compiled."""
-
     def __init__(self, blocks: nn.ModuleList) -> None:
         super().__init__()
-        self.blocks = blocks
+        self.blocks = nn.ModuleList(CarryingBlock(block) for block in blocks)
 
     def forward(self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
         """hidden_states: (n, tokens, C); encoder_hidden_states: (n, text tokens, width). Returns (n, tokens, C)."""
-        if self.name is None or not torch.compiler.is_compiling():
-            return self.called(hidden_states, encoder_hidden_states)
-        found: torch.Tensor = torch.ops.otil_exp.blocks(hidden_states, encoder_hidden_states, self.name)
+        tokens, added = self.blocks[0](hidden_states, None, encoder_hidden_states)
+        for block in self.blocks[1:]:
+            tokens, added = block(tokens, added, encoder_hidden_states)
+        found: torch.Tensor = added + tokens
         return found
-
-    def called(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            tokens = block(tokens, encoder_hidden_states=text)
-        return tokens
 
 
 def group_blocks(unet: nn.Module) -> None:
@@ -56,18 +81,18 @@ def group_blocks(unet: nn.Module) -> None:
 
 
 def compile_apart(unet: nn.Module, form: str, compiled: Callable[[Call], Call]) -> None:
-    """Let graphs that are made of a UNet from now on call its sequences, which are compiled by themselves.
+    """Let graphs that are made of a UNet from now on call its blocks, which are compiled by themselves.
 
-    form: of the step; a UNet of another form has sequences of its own over the same weights.
+    form: of the step; a UNet of another form has blocks of its own over the same weights.
     """
-    call = compiled(BlockSequence.called)
+    call = compiled(CarryingBlock.called)
     for name, module in unet.named_modules():
-        if isinstance(module, BlockSequence):
+        if isinstance(module, CarryingBlock):
             module.compiled, module.name = call, _free_name(f"{form} {name}")
             _named[module.name] = module
 
 
-_named: WeakValueDictionary[str, BlockSequence] = WeakValueDictionary()
+_named: WeakValueDictionary[str, CarryingBlock] = WeakValueDictionary()
 
 
 def _free_name(name: str) -> str:
@@ -79,17 +104,17 @@ def _free_name(name: str) -> str:
     return free
 
 
-def _blocks(tokens: torch.Tensor, text: torch.Tensor, name: str) -> torch.Tensor:
-    sequence = _named[name]
+def _block(tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor, name: str) -> Tokens:
+    block = _named[name]
     with torch._C._AutoDispatchBelowADInplaceOrView():  # as in an operator's first call, not in later ones
-        return sequence.compiled(sequence, tokens, text)
+        return block.compiled(block, tokens, added, text)
 
 
-def _blocks_fake(tokens: torch.Tensor, text: torch.Tensor, name: str) -> torch.Tensor:
-    return torch.empty_like(tokens)
+def _block_fake(tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor, name: str) -> Tokens:
+    return torch.empty_like(tokens), torch.empty_like(tokens)
 
 
 _library = torch.library.Library("otil_exp", "DEF")
-_library.define("blocks(Tensor tokens, Tensor text, str name) -> Tensor")
-_library.impl("blocks", _blocks, "CompositeExplicitAutograd")
-torch.library.register_fake("otil_exp::blocks", _blocks_fake, lib=_library)
+_library.define("block(Tensor tokens, Tensor? added, Tensor text, str name) -> (Tensor, Tensor)")
+_library.impl("block", _block, "CompositeExplicitAutograd")
+torch.library.register_fake("otil_exp::block", _block_fake, lib=_library)

@@ -1,4 +1,4 @@
-"""A UNet compiled: one graph, and one more for each shape of its transformers."""
+"""A UNet compiled: one graph, and two more for each shape of its transformer blocks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Graph:
         with self._traffic.installed(), self._traffic.recording() as sent:
             predict(self._unet, inputs)
         self._sent[inputs.sample.shape] = sent
-        room = torch._dynamo.config.patch(recompile_limit=blocks.SHAPES)
+        room = torch._dynamo.config.patch(recompile_limit=blocks.GRAPHS)
         with sdpa_kernel(ATTENTION, set_priority=True), room, self._turn():
             predict(self._compiled, inputs)
 
