@@ -116,7 +116,7 @@ def step_inputs(config: Any, size: int, dtype: torch.dtype, device: torch.device
 def _set_variant(variant: str) -> None:
     """Compile otherwise than runs do, in this process."""
     if variant == "flash":
-        graph.ATTENTION = graph.ATTENTION[1:]
+        kernel_choice.ATTENTION = kernel_choice.ATTENTION[1:]
     if variant == "autotune":
         torch._inductor.config.max_autotune_gemm = True
         torch._inductor.config.max_autotune_conv_backends = "ATEN"

@@ -128,7 +128,7 @@ def test_the_stand_in_of_a_cpu_is_the_operation_of_a_gpu() -> None:
     generator = torch.Generator().manual_seed(1)
     scales = torch.tensor(0.37), torch.tensor(0.011)
     rows, weight = (quantised(torch.randn(16, 16, generator=generator), scale) for scale in scales)
-    ours = scaled_product(rows, weight, *scales, torch.float32)
+    ours = scaled_product(rows, weight, *scales, None, torch.float32)
     theirs = torch._scaled_mm(rows, weight.t(), scale_a=scales[0], scale_b=scales[1], out_dtype=torch.float32)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 

@@ -11,7 +11,6 @@ import torch
 from diffusers import UNet2DConditionModel
 from torch import Tensor
 from torch import distributed as dist
-from torch.nn.attention import sdpa_kernel
 
 from otil_exp.choices import Engine, GnSync
 from otil_exp.cuda_graphs import CudaGraphRecorder
@@ -23,6 +22,7 @@ from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
+from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.on_rank import OnRank
 from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.slices import Slices
@@ -45,7 +45,7 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
     return SegmentEngine(
         calls,
         compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=graph.BACKEND),
-        first_call=lambda: sdpa_kernel(graph.ATTENTION, set_priority=True),
+        first_call=best_kernels,
         record=record,
     )
 

@@ -19,8 +19,8 @@ from otil_exp.rank_unet.sliced.slices import Slices
 class SelfAttention(SlicedLayer):
     """Self-attention whose query, key and value are one product; with one slice, diffusers' own function."""
 
-    others: torch.Tensor
-    """(n, tokens elsewhere, 2 C): keys and values of the other slices."""
+    key_value: torch.Tensor
+    """(n, tokens of all slices, 2 C): keys and values, this slice's first, for attention heeds no order."""
 
     def __init__(self, attention: Attention, slices: Slices) -> None:
         super().__init__()
@@ -32,9 +32,11 @@ class SelfAttention(SlicedLayer):
         query, own = self.to_qkv(hidden_states).tensor_split((hidden_states.shape[-1],), dim=-1)
         if self._slices.count > 1:
             if self.synchronous:
-                others = self._slices.gather(own).index_select(0, self._slices.others)
-                self._keep("others", others.transpose(0, 1).flatten(1, 2))  # (n, tokens elsewhere, 2 C)
-            own = torch.cat([own, self.others], dim=1)
+                others = self._slices.gather(own).index_select(0, self._slices.others)  # (N - 1, n, tokens, 2 C)
+                self._keep("key_value", torch.cat([own, others.transpose(0, 1).flatten(1, 2)], dim=1))
+            else:  # written into its place: joining would copy the others' too, keys and values each by a kernel
+                self.key_value[:, : own.shape[1]] = own
+            own = self.key_value
         return _attended(query, own, self._heads, self.to_out)
 
 

@@ -12,24 +12,15 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from otil_exp.rank_unet.inputs import StepInputs, predict
+from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.sliced import blocks
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
 BACKEND = "inductor"
 """What torch.compile makes of a graph; tests, which look at graphs and not at speed, use one that compiles no C++."""
-
-ATTENTION = [
-    SDPBackend.CUDNN_ATTENTION,
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.MATH,
-]
-"""Kernels of attention, best first, as PyTorch itself ranks them on Hopper; a graph keeps what is chosen while it is
-compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benchmarks/one_gpu_speed.md)."""
 
 
 class Graph:
@@ -62,7 +53,7 @@ class Graph:
             predict(self._unet, inputs)
         self._sent[inputs.sample.shape] = sent
         room = torch._dynamo.config.patch(recompile_limit=blocks.GRAPHS)
-        with sdpa_kernel(ATTENTION, set_priority=True), room, self._turn():
+        with best_kernels(), room, self._turn():
             predict(self._compiled, inputs)
 
     @contextmanager
