@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._inductor import config as inductor
 
-from benchmarks.small_calls.case import ON_CPU, Candidate, Case
+from benchmarks.small_calls.case import ON_CPU, Candidate
 from benchmarks.small_calls.cases import CANDIDATES, CASES
 from benchmarks.small_calls.timing import largest_error, microseconds, wake
 
