@@ -36,8 +36,8 @@ def _by_group(  # type: ignore[no-untyped-def]
     source = x + sample * pixels * channels + channel
     target = result + sample * (pixels + 2 * halo * width) * channels + halo * width * channels + channel
     chunks: tl.constexpr = (pixels + rows - 1) // rows
-    mean, squares = 0.0, 0.0
-    for chunk in tl.static_range(chunks):  # combined as Chan, Golub and LeVeque do
+    mean, squares, value = 0.0, 0.0, tl.zeros((rows, most), dtype=tl.float32)
+    for chunk in range(chunks):  # combined as Chan, Golub and LeVeque do
         pixel = chunk * rows + tl.arange(0, rows)[:, None]
         there = (pixel < pixels) & known
         value = tl.load(source + pixel * channels, mask=there, other=0.0).to(tl.float32)
@@ -49,7 +49,7 @@ def _by_group(  # type: ignore[no-untyped-def]
         squares += tl.sum(off * off) + change * change * here * before / (before + here)
     scale = tl.load(weight + channel, mask=known, other=0.0).to(tl.float32) * tl.rsqrt(squares / (pixels * group) + eps)
     shift = tl.load(bias + channel, mask=known, other=0.0).to(tl.float32) - mean * scale
-    for chunk in tl.static_range(chunks):
+    for chunk in range(chunks):
         pixel = chunk * rows + tl.arange(0, rows)[:, None]
         there = (pixel < pixels) & known
         if chunks > 1:
