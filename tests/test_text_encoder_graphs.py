@@ -11,7 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import CLIPTextConfig
+from transformers import CLIPTextConfig, masking_utils
+from transformers.models.clip.modeling_clip import CLIPEncoderLayer
 
 import tiny_sd
 import tiny_sdxl
@@ -101,6 +102,25 @@ def test_a_mask_is_looked_at_in_every_call(pipeline: Pipeline) -> None:
         pipeline.text_encoder(tokens, attention_mask=torch.ones_like(mask))
         assert torch.equal(pipeline.text_encoder(tokens, attention_mask=mask)[0], expected)
     assert recorder.recorded == 0
+
+
+def test_no_mask_is_made_where_a_call_makes_none(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 5.17 makes one where it asks whether a stream is captured, and is told so."""
+    monkeypatch.setattr(masking_utils, "is_tracing", captured := lambda *_: True)
+    monkeypatch.setattr(masking_utils, "_ignore_causal_mask_sdpa", lambda *_, **__: not masking_utils.is_tracing())
+    masks: list[torch.Tensor | None] = []
+    for module in pipeline.text_encoder.modules():
+        if isinstance(module, CLIPEncoderLayer):
+            module.register_forward_pre_hook(lambda _, arguments: masks.append(arguments[1]))
+    tokens = torch.full((1, 77), 5)
+    pipeline.text_encoder(tokens)
+    assert {type(mask) for mask in masks} == {torch.Tensor}  # as feared
+    masks.clear()
+    with replay_text_encoders(pipeline, Recorder()):
+        pipeline.text_encoder(tokens)
+    assert len(masks) == 4  # two layers, called and recorded
+    assert masks == [None] * 4
+    assert masking_utils.is_tracing is captured
 
 
 @pytest.mark.parametrize("engine", ["graphs", "called"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
+from transformers import masking_utils
 
 from otil_exp.cuda_graphs import Captured, Record
 from otil_exp.models.families import Pipeline, family_of
@@ -71,5 +73,21 @@ class ReplayedTextEncoder(nn.Module):
         return self.encoder.device
 
     def _capture(self, tokens: Tensor, options: dict[str, bool]) -> _Recorded:
-        self.encoder(tokens, **options)  # libraries start up here, which a capture could not bear
-        return _Recorded(tokens, self._record(lambda: self.encoder(tokens, **options)))
+        with _masks_as_called():
+            self.encoder(tokens, **options)  # libraries start up here, which a capture could not bear
+            return _Recorded(tokens, self._record(lambda: self.encoder(tokens, **options)))
+
+
+@contextmanager
+def _masks_as_called() -> Iterator[None]:
+    """Within it transformers leaves the causal mask to the kernel of attention, as in a call.
+
+    While a stream is captured some versions (5.17; 5.24 does not) make the mask a tensor. Attention with one is another
+    kernel, which rounds otherwise.
+    """
+    asked = masking_utils.is_tracing
+    masking_utils.is_tracing = lambda *_: False
+    try:
+        yield
+    finally:
+        masking_utils.is_tracing = asked
