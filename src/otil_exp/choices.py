@@ -34,7 +34,7 @@ class DeviceKind(StrEnum):
 class Engine(StrEnum):
     eager = "eager"
     cuda_graph = "cuda_graph"
-    """The UNet of each kind of step is captured once and replayed."""
+    """The UNet of each kind of step is captured once and replayed; the text encoders, too."""
     compiled = "compiled"
     """The UNet of each kind of step is compiled, and captured where there is a GPU."""
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+Result = TypeVar("Result")
+"""A tensor, or something with tensors in it."""
+
 
 @dataclass(frozen=True)
-class Captured:
+class Captured(Generic[Result]):
     """A recorded call."""
 
     replay: Callable[[], Any]
-    output: torch.Tensor
-    """Where each replay leaves its result."""
+    output: Result
+    """What the call returned: each replay leaves its results in the same tensors."""
 
 
-Record = Callable[[Callable[[], torch.Tensor]], Captured]
-"""Makes a graph of a call, which it may run and which must work on tensors that stay where they are."""
+class Record(Protocol):
+    """Makes a graph of a call, which it may run and which must work on tensors that stay where they are."""
+
+    def __call__(self, call: Callable[[], Result], /) -> Captured[Result]: ...
 
 
 class CudaGraphRecorder:
@@ -28,7 +33,7 @@ class CudaGraphRecorder:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, call: Callable[[], torch.Tensor]) -> Captured:
+    def __call__(self, call: Callable[[], Result], /) -> Captured[Result]:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             output = call()

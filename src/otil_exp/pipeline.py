@@ -16,6 +16,7 @@ from torch import Tensor
 
 from otil_exp.choices import Engine, Products
 from otil_exp.config import ExperimentConfig
+from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.fp8_gpus import check_device
 from otil_exp.methods.geometry import latent_size, steps_of
 from otil_exp.methods.rooms import step_of
@@ -26,6 +27,7 @@ from otil_exp.rank_unet.products import MARGIN, Fp8Products
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import Step
+from otil_exp.text_encoder_graphs import replay_text_encoders
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
@@ -70,6 +72,7 @@ class RankPipeline:
         self.steps = steps_of(config)
         self.pipeline = pipeline
         self._products: Fp8Products | None = None
+        self._texts = ExitStack()
         if config.engine.products is Products.fp8:
             check_device(ranks.device)
         on_rank = step_of(config).build(config, ranks, pipeline.unet, self.traffic)
@@ -81,6 +84,9 @@ class RankPipeline:
         self.pipeline.unet = self.unet
         with ExitStack() as undo:
             undo.callback(self.close)
+            if on_rank.captured:
+                self._texts = replay_text_encoders(pipeline, CudaGraphRecorder())
+                self.runs_as += ", text encoders replayed"
             if config.engine.products is Products.fp8:
                 self._products = Fp8Products(on_rank.unet)
                 self.runs_as += ", products in fp8"
@@ -105,6 +111,7 @@ class RankPipeline:
 
     def close(self) -> None:
         """Undo the patches of distrifuser, and drop all graphs."""
+        self._texts.close()
         self.unet.close()
 
     @torch.no_grad()

@@ -54,7 +54,7 @@ class FixedPlaces:
 @dataclass(frozen=True)
 class _Graph:
     inputs: StepInputs
-    captured: Captured
+    captured: Captured[torch.Tensor]
     traffic: Traffic
 
 

@@ -147,7 +147,7 @@ def _quality(run: Run) -> float:
 
 
 def _joined(run: Run) -> bool:
-    """Whether its steps were replayed as CUDA graphs (otil_exp.rank_unet.engine_choice)."""
+    """Whether its steps, and so its text encoders, were replayed as CUDA graphs (otil_exp.rank_unet.engine_choice)."""
     words = engine(run)
     return words == "cuda_graph" or "replayed" in words
 

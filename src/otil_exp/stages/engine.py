@@ -15,11 +15,10 @@ from otil_exp.stages.parts import SegmentCall
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A segment's graph, the tensors it reads, and those it leaves its results in."""
+    """A segment's graph, and the tensors it reads."""
 
     places: tuple[Tensor, ...]
-    captured: Captured
-    results: tuple[Tensor, ...]
+    captured: Captured[tuple[Tensor, ...]]
 
 
 class SegmentEngine:
@@ -54,7 +53,7 @@ class SegmentEngine:
             if place.data_ptr() != given.data_ptr():
                 place.copy_(given)
         recorded.captured.replay()
-        return recorded.results
+        return recorded.captured.output
 
     def call_modules(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The same by the modules themselves, neither compiled nor replayed."""
@@ -70,17 +69,12 @@ class SegmentEngine:
             results: tuple[Tensor, ...] = self._calls[segment](*inputs)
         if self._record is None:
             return results
-        left = {tensor.data_ptr() for one in self._recorded.values() for tensor in one.results}
+        left = {tensor.data_ptr() for one in self._recorded.values() for tensor in one.captured.output}
         places = tuple(one if one.data_ptr() in left else one.clone() for one in inputs)
-        call, found = self._calls[segment], list[tuple[Tensor, ...]]()
-
-        def kept() -> Tensor:
-            found.append(call(*places))
-            return found[-1][0]
-
-        captured = self._record(kept)
-        self._recorded[segment] = _Recorded(places, captured, found[-1])
-        return found[-1]
+        call: SegmentCall = self._calls[segment]
+        captured = self._record(lambda: call(*places))
+        self._recorded[segment] = _Recorded(places, captured)
+        return captured.output
 
     def close(self) -> None:
         """Drop the graphs."""

@@ -1,0 +1,1 @@
+"""What lies around the steps of a picture on one GPU."""
