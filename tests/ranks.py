@@ -67,7 +67,8 @@ def _run_ranks(world_size: int, function: Callable[..., Any], args: tuple[Any, .
             nprocs=world_size,
             join=False,
             daemon=True,
-            start_method="forkserver",
+            # The server's libraries may have looked for GPUs, and then what it forks cannot use one.
+            start_method="spawn" if torch.cuda.is_available() else "forkserver",
         )
         deadline = time.monotonic() + timeout
         try:

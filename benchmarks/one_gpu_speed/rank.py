@@ -21,9 +21,10 @@ from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
+from otil_exp.rank_unet import kernel_choice
 from otil_exp.rank_unet.kinds import StepKinds, steady
 from otil_exp.rank_unet.products import COUNTED_TOGETHER, Fp8Linear, Fp8Products
-from otil_exp.rank_unet.sliced import graph, layers
+from otil_exp.rank_unet.sliced import layers
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import schedule
 from otil_exp.topology import Topology

@@ -20,6 +20,7 @@ from otil_exp.rank_unet.rows_at_once import RowsAtOnce
         (1280, ReductionHint.INNER, False, True),
         (2048, ReductionHint.INNER, False, True),
         (2560, ReductionHint.INNER, False, False),
+        (1024, ReductionHint.DEFAULT, False, True),
         (1280, ReductionHint.OUTER, False, False),
         (1280, ReductionHint.INNER, True, False),
     ],

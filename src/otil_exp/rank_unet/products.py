@@ -123,7 +123,7 @@ def scaled_product(
     joined = bias if dtype is not torch.float32 else None  # cuBLASLt adds none to float32
     scales = {"scale_a": scale, "scale_b": weight_scale}
     found = torch._scaled_mm(rows, weight.t(), **scales, bias=joined, out_dtype=dtype, use_fast_accum=True)
-    return found if bias is joined else found + bias
+    return found if bias is None or bias is joined else found + bias
 
 
 def scale_for(largest: torch.Tensor, margin: float = 1.0) -> torch.Tensor:
@@ -149,8 +149,8 @@ class Fp8Products:
         names = [name for name, _ in unet.named_modules()]  # names alone: a list of modules would keep what is replaced
         for name in names:
             module = unet.get_submodule(name)
-            layer = _layer(name) if isinstance(module, nn.Linear) and _fits(module) else None
-            if layer is not None:
+            layer = _layer(name)
+            if layer is not None and isinstance(module, nn.Linear) and _fits(module):
                 self.layers[name] = Fp8Linear(module, COUNTED_TOGETHER[layer])
                 parent, _, child = name.rpartition(".")
                 setattr(unet.get_submodule(parent), child, self.layers[name])

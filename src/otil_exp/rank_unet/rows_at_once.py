@@ -20,10 +20,10 @@ class RowsAtOnce(InductorChoices):
 
     @staticmethod
     def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
-        """features: SIMDKernelFeatures of a kernel."""
+        """features: SIMDKernelFeatures of a kernel. DEFAULT is what Inductor says, unseen, of very many rows."""
         if InductorChoices.should_use_persistent_reduction(features, cooperative_reduction):
             return True
         length = features.reduction_numel
-        inner = features.get_reduction_hint() is ReductionHint.INNER
-        known = not cooperative_reduction and inner and torch._inductor.config.triton.persistent_reductions
-        return bool(known and length.is_Integer and length <= LONGEST)
+        inner = features.get_reduction_hint() in (ReductionHint.INNER, ReductionHint.DEFAULT)
+        wanted = inner and not cooperative_reduction and torch._inductor.config.triton.persistent_reductions
+        return bool(wanted and length.is_Integer and length <= LONGEST)

@@ -38,7 +38,9 @@ class CarryingBlock(nn.Module):
 
     def __init__(self, block: BasicTransformerBlock) -> None:
         super().__init__()
-        assert block.norm_type == "layer_norm" and block.pos_embed is None and not block.only_cross_attention
+        assert block.norm_type == "layer_norm"
+        assert block.pos_embed is None
+        assert not block.only_cross_attention
         self.norm1, self.norm2, self.norm3 = block.norm1, block.norm2, block.norm3
         self.attn1, self.attn2, self.ff = block.attn1, block.attn2, block.ff
 

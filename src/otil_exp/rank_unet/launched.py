@@ -1,4 +1,4 @@
-"""How the operators here call their kernels."""
+"""How an operator calls a kernel of Triton."""
 
 from __future__ import annotations
 
