@@ -71,7 +71,8 @@ class StagesOnRank(OnRank):
         fitted_at: int | None = None,
     ) -> None:
         """order, gain: of the forecast of a state; gain by its age. fitted_at: the age at which the gain is fitted on
-        synchronous steps, None for the gain given. The UNet loses all layers that this rank does not need."""
+        synchronous steps, None for the gain given. The UNet, wherever it is, loses all layers that
+        this rank does not need; the others go to the rank's device."""
         check_unet(unet)
         self.unet, self.ranks = unet, ranks
         self.stage = ranks.slice_index
@@ -92,6 +93,7 @@ class StagesOnRank(OnRank):
         self._text = TextOfPicture(projections, [kept_outputs(its.values()) for its in by_stage], ranks)
         calls = by_stage[self.stage]
         keep_only(unet, list(calls.values()))
+        unet.to(ranks.device)  # not before: the device never holds more than this rank's stage
         self._calls, self._engine = calls, segment_engine(unet, calls, choice)
         self._half = own_half(ranks)
         self._gather = GatherHalves(ranks) if ranks.topology.split_batch else None
