@@ -29,7 +29,7 @@ from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
 from otil_exp.stages.engine import SegmentEngine
-from otil_exp.stages.parts import ADDED, SegmentCall, check_unet, keep_only
+from otil_exp.stages.parts import ADDED, SegmentCall, keep_only
 from otil_exp.stages.tape import Unit
 from otil_exp.stages.text import kept_outputs, take_projections
 from otil_exp.stages.wiring import Segment, Wire, known_states, wires
@@ -73,7 +73,6 @@ class StagesOnRank(OnRank):
         """order, gain: of the forecast of a state; gain by its age. fitted_at: the age at which the gain is fitted on
         synchronous steps, None for the gain given. The UNet, wherever it is, loses all layers that
         this rank does not need; the others go to the rank's device."""
-        check_unet(unet)
         self.unet, self.ranks = unet, ranks
         self.stage = ranks.slice_index
         self._units, self._segments, self._lay_out = units, segments, lay_out
