@@ -20,6 +20,8 @@ import torch
 
 import benchmark_jobs
 from benchmarks import sd_models, three_transports
+from benchmarks.fold.part import Part
+from benchmarks.fold.table import table
 from benchmarks.link_projection import __main__ as link_projection
 from benchmarks.link_projection.figures import NVLINK
 from benchmarks.one_gpu_speed.cases import CASES, UPSTREAM, Case, cases_on_cpu, cases_on_gpu
@@ -197,3 +199,27 @@ def test_a_projection_is_as_near_as_reports_take_it_for() -> None:
     assert len(off) == 12
     assert statistics.median(off) <= ERROR
     assert max(off) <= 0.2
+
+
+def test_the_folds_peaks_are_shares_of_the_whole_unets_of_the_same_run() -> None:
+    """Of both batches: one GPU has two halves, a rank of the batch split one. A part that failed has no row."""
+    figures = {"cut": "-", "engine": "cuda_graph", "ms": 1.0, "ready_s": 2.0, "weights_mib": 3}
+    whole = [{"part": "whole", "batch": batch, "peak_mib": peak, **figures} for batch, peak in ((2, 5000), (1, 4000))]
+    inner = {"part": "inner", "batch": 1, "peak_mib": 3000, **figures}
+    failed = {"part": "outer_default", "failed": "no such luck"}
+    *_, row, _ = (lines := list(table([*whole, inner, failed])))
+    assert row.endswith("| 3000 | 60.0 % | 75.0 % |")
+    assert len(lines) == 2 + 3 + 1
+    assert "| - | - | - |" in list(table([inner | {"peak_mib": None}]))[-1]
+
+
+def test_the_parts_of_a_fold_have_files_of_their_own() -> None:
+    parts = [
+        Part(part, cut, engine, batch)
+        for part in ("outer", "inner")
+        for cut in ("default", "every2", "down1.down/up0.attn1", "down1.down/up0.attn1.4")
+        for engine in ("cuda_graph", "compiled")
+        for batch in (1, 2)
+    ]
+    assert len({part.name for part in parts}) == len(parts)
+    assert not any("/" in part.name for part in parts)

@@ -138,9 +138,18 @@ def test_captions_are_read_once_for_all_cells_and_anew_when_the_file_is_another(
     assert read == [path, path]
 
 
-def test_a_missing_path_says_what_to_add() -> None:
-    with pytest.raises(ValueError, match="add prompts.path=FILE"):
-        load_prompts(PromptsConfig(source=PromptSource.file), seed=0)
+@pytest.mark.parametrize(
+    ("choice", "such"),
+    [("file", "prompts.txt"), ("coco", "captions_val2017.json"), ("coco_karpathy", "dataset_coco.json")],
+)
+def test_a_missing_path_says_what_to_add(typed: Typed, choice: str, such: str) -> None:
+    """And names no other choice than the one that was typed."""
+    with pytest.raises(ValueError, match=f"add prompts.path=FILE, such as prompts.path={such}") as refused:
+        load_prompts(typed(f"prompts={choice}").prompts, seed=0)
+    assert "prompts=" not in str(refused.value)
+
+
+def test_a_path_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="cannot be read: No such file"):
         load_prompts(PromptsConfig(source=PromptSource.coco, path="/nowhere.json"), seed=0)
 

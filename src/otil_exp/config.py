@@ -128,13 +128,13 @@ class PromptsConfig:
     """The prompts of source=list."""
 
     path: str | None = None
-    """Text, JSONL or TSV file of prompts=file; captions JSON of prompts=coco."""
+    """Text, JSONL or TSV file of prompts=file; captions JSON of prompts=coco and coco_karpathy."""
 
     column: str | None = None
     """Column (TSV) or key (JSONL) that holds the prompt; None finds Prompt, prompt, caption or text."""
 
     caption: Caption = Caption.first
-    """Which caption of an image of prompts=coco: first, or rotating, as distrifuser's scripts choose."""
+    """Which caption of an image of COCO: first, or rotating, as distrifuser's scripts choose."""
 
     limit: int | None = None
     """Only the first so many; None all."""

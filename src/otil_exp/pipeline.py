@@ -18,7 +18,7 @@ from otil_exp.choices import Engine, Products
 from otil_exp.config import ExperimentConfig
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.fp8_gpus import check_device
-from otil_exp.methods.geometry import latent_size, steps_of
+from otil_exp.methods.geometry import depth_of, latent_size, steps_of
 from otil_exp.methods.rooms import step_of
 from otil_exp.models.families import Pipeline, family_of
 from otil_exp.models.loading import Models
@@ -61,8 +61,8 @@ class RankPipeline:
     """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
 
     config: an effective config. ranks: this rank's place, from otil_exp.topology.join. pipeline: diffusers' own, on the
-    rank's device; its UNet is changed. Close it, or use it as a context manager: it holds run-time patches of
-    distrifuser.
+    rank's device, but for a UNet that is cut by depth, which may be in host memory. Its UNet is changed. Close it, or
+    use it as a context manager: it holds run-time patches of distrifuser.
     """
 
     def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: Pipeline) -> None:
@@ -231,7 +231,13 @@ def build_pipeline(
     models: where weights are found, and with keep_weights left, for another pipeline of this process.
     """
     with phase("loading weights"):
-        loaded = (models or Models()).load(config.model, config.scheduler, ranks.device, keep=keep_weights)
+        loaded = (models or Models()).load(
+            config.model,
+            config.scheduler,
+            ranks.device,
+            keep=keep_weights,
+            unet_on_host=depth_of(config) is not None,  # the rank has only a stage of it on its device
+        )
     return RankPipeline(config, ranks, loaded)
 
 

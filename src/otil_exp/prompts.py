@@ -22,6 +22,10 @@ SHAPES_CAPTIONS, SHAPES_SEED = 200, 1_000_003
 """How many captions prompts=shapes has, and the seed that draws them from the scenes kept out of training."""
 
 
+_COCO_FILES = {Caption.first: "captions_val2017.json", Caption.rotating: "dataset_coco.json"}
+"""Files of COCO's captions as published: its own, and Karpathy's."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One prompt of a set."""
@@ -120,15 +124,15 @@ def _table(text: str, config: PromptsConfig) -> Iterator[tuple[int, str]]:
 
 def _from_coco(config: PromptsConfig) -> list[str]:
     """One caption an image, in an order that is fixed, so that seed = index is too."""
-    file = Path(config.path).expanduser() if config.path else None
-    captions = _captions(config.path, file.stat().st_mtime_ns if file and file.is_file() else None)
+    file = _path(config)
+    captions = _captions(str(config.path), file.stat().st_mtime_ns if file.is_file() else None)
     if config.caption is Caption.first:
         return [own[0] for own in captions]
     return [own[index % len(own)] for index, own in enumerate(captions)]
 
 
 @lru_cache(maxsize=1)  # every cell of a grid asks, and the published file takes seconds
-def _captions(path: str | None, changed: int | None) -> list[list[str]]:
+def _captions(path: str, changed: int | None) -> list[list[str]]:
     """The captions of every image of a COCO file; changed: when it was, so that another content is read anew."""
     try:
         content = json.loads(_read(PromptsConfig(source=PromptSource.coco, path=path)))
@@ -170,11 +174,20 @@ def _where(config: PromptsConfig) -> str:
     return f"prompts.path={config.path}" if config.path else "prompts.texts"
 
 
-def _read(config: PromptsConfig) -> str:
+def _path(config: PromptsConfig) -> Path:
+    """The user's file. Raises ValueError, with what to type, if none is named."""
     if config.path is None:
-        raise ValueError(f"prompts={config.source.name} needs a file: add prompts.path=FILE")
+        such = {PromptSource.file: "prompts.txt", PromptSource.coco: _COCO_FILES[config.caption]}[config.source]
+        raise ValueError(
+            f"prompts.source={config.source.name} reads the prompts from a file, and prompts.path names none: add "
+            f"prompts.path=FILE, such as prompts.path={such}"
+        )
+    return Path(config.path).expanduser()
+
+
+def _read(config: PromptsConfig) -> str:
     try:
-        return Path(config.path).expanduser().read_text(encoding="utf-8-sig")
+        return _path(config).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"prompts.path={config.path} is not UTF-8 (byte {error.start}); convert it: iconv -t UTF-8 {config.path}"

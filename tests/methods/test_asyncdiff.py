@@ -122,7 +122,8 @@ def test_what_the_published_code_broadcasts() -> None:
             ("topology=8gpu_nosplit",),
             "take 2 to 4 ranks a half of the batch; use topology=2gpu_nosplit, or topology=3gpu",
         ),
-        (("topology=2gpu_split",), "a half of the batch has one rank"),
+        (("topology=2gpu_split",), "use topology=4gpu_split, or topology=6gpu_split, or topology=8gpu_split"),
+        (("topology=2gpu_split", "preset.stride=2"), "use topology=6gpu_split, or topology=8gpu_split"),
     ],
 )
 def test_what_contradicts_is_refused(typed: Typed, overrides: tuple[str, ...], said: str) -> None:

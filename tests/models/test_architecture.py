@@ -187,6 +187,65 @@ def test_a_unet_that_asks_for_more_than_a_text_is_refused(
         check_architecture(model)
 
 
+SIMPLE = ["SimpleCrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"]
+ATTENDING = ["AttnUpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"]
+
+ODD_LAYERS = (
+    {"down_block_types": SIMPLE},
+    {"up_block_types": ATTENDING},
+    {"mid_block_type": "UNetMidBlock2DSimpleCrossAttn"},
+    {"resnet_time_scale_shift": "scale_shift"},
+    {"mid_block_scale_factor": 2.0},
+    {"dropout": 0.1},
+    {"conv_in_kernel": 5},
+    {"conv_out_kernel": 1},
+    {"downsample_padding": 0},
+    {"only_cross_attention": [True, False, False, False]},
+    {"attention_type": "gated"},
+    {"center_input_sample": True},
+    {"time_embedding_act_fn": "silu"},
+    {"encoder_hid_dim": 768, "encoder_hid_dim_type": "text_proj"},
+    {"addition_embed_type": "text"},
+)
+"""Each fails on a rank of some method: the layers of slices, distrifuser's or those of stages."""
+
+
+@pytest.mark.parametrize("odd", ODD_LAYERS, ids=lambda odd: next(iter(odd)))
+@pytest.mark.parametrize("architecture", ["sd15", "files"])
+def test_a_unet_of_layers_that_no_rank_can_share_is_refused(
+    tmp_path: Path, architecture: str, odd: dict[str, object]
+) -> None:
+    model = replace(folder_of(tmp_path, "sd15", **odd), architecture=architecture)
+    sentence = (
+        f"its UNet has .*{next(iter(odd))}=.*share out the layers of SDXL.*{next(iter(odd))}=.*use such as model="
+    )
+    with pytest.raises(ValueError, match=sentence):
+        check_architecture(model)
+
+
+def test_an_sdxl_is_told_its_text_and_sizes(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"addition_embed_type=None, .*\(addition_embed_type=text_time\)"):
+        check_architecture(folder_of(tmp_path, "sdxl", addition_embed_type=None))
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"act_fn": "gelu"},
+        {"mid_block_type": None},
+        {"resnet_out_scale_factor": 2.0},
+        {"time_embedding_type": "fourier"},
+        {"timestep_post_act": "silu"},
+        {"norm_eps": 1e-3},
+        {"dropout": 0},
+        {"downsample_padding": 1, "mid_block_scale_factor": 1, "conv_in_kernel": 3, "only_cross_attention": False},
+    ],
+    ids=lambda harmless: next(iter(harmless)),
+)
+def test_what_no_layer_minds_passes(tmp_path: Path, harmless: dict[str, object]) -> None:
+    check_architecture(replace(folder_of(tmp_path, "sd15", **harmless), architecture="files"))
+
+
 @pytest.mark.parametrize(
     "uneven",
     [

@@ -44,6 +44,14 @@ def test_the_first_and_the_last_cell_of_the_small_variant_can_run(composed: Comp
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_half_of_the_steps_of_a_small_variant_are_late(composed: Compose, experiment: str) -> None:
+    """Steps 0 to warmup_steps are synchronous, and show nothing of a method."""
+    words = (f"experiment=published/{experiment}", SMALL)
+    warmups = {composed(*words, *cell).warmup_steps for cell in cells(*words)}
+    assert max(warmups) + 1 <= composed(*words).num_inference_steps / 2
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_cell_has_the_settings_of_a_published_line(composed: Compose, experiment: str) -> None:
     """But for cells whose topology the source leaves open, and SD 1.5, whose single GPU is a line, too."""
     words = (f"experiment=published/{experiment}",)

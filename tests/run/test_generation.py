@@ -172,3 +172,17 @@ def test_messages_that_are_cut_are_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "messages.csv").write_text(text)
     with pytest.raises(BrokenFolderError, match="messages.csv is not whole"):
         RunFolder(tmp_path).read_messages()
+
+
+@pytest.mark.parametrize(("by_rank", "largest"), [([800.0, 1234.5], 1234.5), ([None, None], None)])
+def test_every_ranks_peak_is_in_the_record(
+    by_rank: list[float | None], largest: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank that needs the most decides which GPU will do."""
+    folder = RunFolder(tmp_path)
+    folder.update_record(status="running")
+    monkeypatch.setattr(generation, "_gathered", lambda _, own: by_rank if own == by_rank[0] else [own])
+    monkeypatch.setattr(generation, "peak_memory_mib", lambda device: by_rank[0])
+    generation.note_peak_memory(cast(RankPipeline, Painter()), folder)
+    assert folder.record["peak_memory_mib_by_rank"] == by_rank
+    assert folder.record["peak_memory_mib"] == largest

@@ -342,4 +342,7 @@ def test_memory_and_spread_of_times_stand_in_metrics_json(tmp_path: Path) -> Non
     assert "GPUs only" in score(folder, MetricsConfig())["memory/peak_mib"]["missing"]
     folder.update_record(peak_memory_mib=1234.5)
     entry = score(folder, MetricsConfig())["memory/peak_mib"]
-    assert (entry["value"], entry["unit"], entry["n"]) == (1234.5, "MiB", 1)
+    assert (entry["value"], entry["unit"], entry["n"], entry["by_rank"]) == (1234.5, "MiB", 1, [1234.5])
+    folder.update_record(peak_memory_mib=1234.5, peak_memory_mib_by_rank=[800.0, 1234.5])
+    entry = score(folder, MetricsConfig())["memory/peak_mib"]
+    assert (entry["value"], entry["n"], entry["by_rank"]) == (1234.5, 2, [800.0, 1234.5])

@@ -126,8 +126,8 @@ def _check_steps(config: ExperimentConfig) -> None:
             ),
             (
                 config.refresh.rolling and uses(config, "refresh") and not method_of(config).rolls,
-                f"refresh.rolling=true with preset={config.preset.name}: only layers that are silent otherwise can "
-                "take turns; use preset=otil or preset=balanced, or refresh.rolling=false",
+                "refresh.rolling=true: only layers that are silent otherwise can take turns, and these are not; use "
+                "preset=otil or preset=balanced, or refresh.rolling=false",
             ),
             (
                 not 0 <= config.seed <= LARGEST_SEED,

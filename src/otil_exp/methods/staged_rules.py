@@ -1,22 +1,19 @@
-"""What methods have in common whose ranks compute stages of a UNet: its units, and how many ranks it takes."""
+"""What methods have in common whose ranks compute stages of a UNet: its units, and what is said of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange.timetable import Timetable, ages
 from otil_exp.methods.method import Depth
-from otil_exp.methods.topology_advice import typed
 from otil_exp.models.architecture import architecture_of
 from otil_exp.schedule import Step, schedule
 from otil_exp.stages.cut import stage_flops
 from otil_exp.stages.tape import Unit, tape
 from otil_exp.stages.wiring import Segment
-from otil_exp.topology import Topology
 
 LayOut = Callable[[Sequence[Step]], Timetable]
 """From the steps of a picture to who does what in them."""
@@ -35,17 +32,6 @@ def units_of(config: ExperimentConfig) -> tuple[Unit, ...]:
 @lru_cache(maxsize=64)
 def _units(settings: str, height: int, width: int) -> tuple[Unit, ...]:
     return tape(json.loads(settings), height, width)
-
-
-def check_ranks(name: str, topology: Topology) -> None:
-    """Raise ValueError, with what to type, if a half of the batch has one rank: no depth to cut."""
-    if topology.slices < 2:
-        whole = replace(topology, split_batch=False)
-        more = replace(topology, world_size=2 * topology.world_size, split_batch=True)
-        raise ValueError(
-            f"preset={name} with topology={topology.name}: a half of the batch has one rank, and a UNet is cut into "
-            f"two stages or more; use {typed(whole)} or {typed(more)}"
-        )
 
 
 def depth_of(units: Sequence[Unit], segments: Sequence[Segment], timetable: Timetable) -> Depth:

@@ -29,7 +29,7 @@ from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
 from otil_exp.stages.engine import SegmentEngine
-from otil_exp.stages.parts import ADDED, SegmentCall, check_unet, keep_only
+from otil_exp.stages.parts import ADDED, SegmentCall, keep_only
 from otil_exp.stages.tape import Unit
 from otil_exp.stages.text import kept_outputs, take_projections
 from otil_exp.stages.wiring import Segment, Wire, known_states, wires
@@ -71,8 +71,8 @@ class StagesOnRank(OnRank):
         fitted_at: int | None = None,
     ) -> None:
         """order, gain: of the forecast of a state; gain by its age. fitted_at: the age at which the gain is fitted on
-        synchronous steps, None for the gain given. The UNet loses all layers that this rank does not need."""
-        check_unet(unet)
+        synchronous steps, None for the gain given. The UNet, wherever it is, loses all layers that
+        this rank does not need; the others go to the rank's device."""
         self.unet, self.ranks = unet, ranks
         self.stage = ranks.slice_index
         self._units, self._segments, self._lay_out = units, segments, lay_out
@@ -92,6 +92,7 @@ class StagesOnRank(OnRank):
         self._text = TextOfPicture(projections, [kept_outputs(its.values()) for its in by_stage], ranks)
         calls = by_stage[self.stage]
         keep_only(unet, list(calls.values()))
+        unet.to(ranks.device)  # not before: the device never holds more than this rank's stage
         self._calls, self._engine = calls, segment_engine(unet, calls, choice)
         self._half = own_half(ranks)
         self._gather = GatherHalves(ranks) if ranks.topology.split_batch else None

@@ -24,10 +24,10 @@ class TextOfPicture:
         kept: Sequence[Sequence[KeptOutput]],
         ranks: RankContext,
     ) -> None:
-        """projections: all of the UNet; only the first rank of the half keeps them. kept: what the layers of each rank
-        of the half read, by rank."""
+        """projections: all of the UNet; only the first rank of the half keeps them, on its device. kept: what the
+        layers of each rank of the half read, by rank."""
         self._own, self._kept = ranks.slice_index, kept
-        self._linears = [[projections[one] for one in its] for its in kept] if self._own == 0 else []
+        self._linears = [[projections[one].to(ranks.device) for one in its] for its in kept] if self._own == 0 else []
         self._takers = [rank for rank, its in enumerate(kept) if rank and its]
         self._messages = Messages(ranks.batch_group, ranks.device)
 

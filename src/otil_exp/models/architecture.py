@@ -17,6 +17,7 @@ from otil_exp.models.files import (
     read_index,
     read_json,
 )
+from otil_exp.models.known_unets import check_unet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +158,6 @@ _STRUCTURE: Mapping[str, Any] = {
 }
 """Settings of a UNet that say which layers it has, with diffusers' defaults; the text's width tells SD 1 from SD 2."""
 
-_MORE_INPUTS = ("class_embed_type", "num_class_embeds", "time_cond_proj_dim", "dual_cross_attention")
-"""Settings of a UNet that ask for what neither class of pipelines gives it here."""
-
 FROM_FILES = "files"
 """model.architecture of a model whose own files say what it is."""
 
@@ -188,7 +186,7 @@ def check_architecture(model: ModelConfig) -> None:
             f"model.source={model.source} is {in_words(held.pipeline)}, and model.architecture={model.architecture} "
             f"is {in_words(named.pipeline)}: use {fitting} with this source"
         )
-    _check_inputs(model, held)
+    check_unet(model.source, held.pipeline, held.unet, latents=held.vae.get("latent_channels", 4))
     if _rules_stand_on(held) != _rules_stand_on(named):
         same = [f"model={name}" for name, one in PUBLISHED.items() if _rules_stand_on(held) == _rules_stand_on(one)]
         use = " or ".join([*(f"{name} with this source" for name in same), f"model.architecture={FROM_FILES}"])
@@ -203,18 +201,6 @@ def _check_published(model: ModelConfig) -> None:
         raise ValueError(
             f"model.source={RANDOM} with model.architecture={model.architecture}: random weights are made for "
             f"model.architecture={' or '.join(PUBLISHED)}"
-        )
-
-
-def _check_inputs(model: ModelConfig, held: Architecture) -> None:
-    """Raise ValueError for a UNet that needs more than a latent, a timestep and a text: it fails in its first step."""
-    latents, read = held.vae.get("latent_channels", 4), held.unet.get("in_channels", 4)
-    odd = [f"{name}={held.unet[name]}" for name in _MORE_INPUTS if held.unet.get(name) not in (None, False)]
-    odd += [f"in_channels={read} for latents of {latents}"] if read != latents else []
-    if odd:
-        raise ValueError(
-            f"model.source={model.source}: its UNet has {', '.join(odd)}, and what runs here makes pictures of a text "
-            "alone (no inpainting, no class, no guidance as an input): use such as model=sdxl or model=sd15"
         )
 
 

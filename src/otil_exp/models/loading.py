@@ -35,8 +35,8 @@ _SCHEDULERS: dict[Scheduler, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
-    """The pipeline of a model on a device, as it was saved."""
+def _loaded(model: ModelConfig, device: torch.device, unet_on_host: bool) -> Pipeline:
+    """The pipeline of a model on a device, as it was saved; its UNet may stay in host memory."""
     # SDXL's VAE is up-cast by diffusers' own pipeline, which warns of its own way of doing so with every picture.
     warnings.filterwarnings("ignore", message=".*upcast_vae", category=FutureWarning)
     diffusers_logging.set_verbosity_error()
@@ -44,7 +44,7 @@ def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
     transformers_logging.disable_progress_bar()
     dtype, architecture = getattr(torch, model.dtype.name), architecture_of(model)
     if model.source == RANDOM:
-        pipeline = random_pipeline(architecture, dtype, device)
+        pipeline = random_pipeline(architecture, dtype, device, unet_on_host=unet_on_host)
     else:
         pipeline = _from_files(model, FAMILIES[architecture.pipeline], dtype)
     pipeline.set_progress_bar_config(disable=True)
@@ -52,7 +52,10 @@ def _loaded(model: ModelConfig, device: torch.device) -> Pipeline:
         # What is too long is said once, by otil_exp.prompts.cut_short; this one says that indexing errors will follow.
         warned = getattr(pipeline, tokenizer).deprecation_warnings
         warned["sequence-length-is-longer-than-the-specified-maximum"] = True
-    return pipeline.to(device)
+    for name, part in pipeline.components.items():
+        if isinstance(part, torch.nn.Module) and not (unet_on_host and name == "unet"):
+            part.to(device)
+    return pipeline
 
 
 def _scheduled(pipeline: Pipeline, scheduler: Scheduler) -> Pipeline:
@@ -83,17 +86,26 @@ class Models:
     def __init__(self) -> None:
         self._kept: dict[str, Pipeline] = {}
 
-    def load(self, model: ModelConfig, scheduler: Scheduler, device: torch.device, *, keep: bool = False) -> Pipeline:
+    def load(
+        self,
+        model: ModelConfig,
+        scheduler: Scheduler,
+        device: torch.device,
+        *,
+        keep: bool = False,
+        unet_on_host: bool = False,
+    ) -> Pipeline:
         """The pipeline of a model on a device, with the scheduler asked for, whose UNet the caller may change.
 
         Reads files only: ranks never race for a download. keep: a later run gets the same weights without loading them;
         the UNet is then a copy that shares them. Another model that was kept goes: beside this one it would count as
-        the run's memory. Raises FileNotFoundError, with what to run, if files are missing.
+        the run's memory. unet_on_host: the UNet stays in host memory, for a caller that moves only a part of it. Raises
+        FileNotFoundError, with what to run, if files are missing.
         """
-        key = f"{model} on {device}"
+        key = f"{model} on {device}, UNet on {'host' if unet_on_host else device}"
         pipeline = self._kept.pop(key, None)
         self._kept.clear()
-        pipeline = pipeline or _loaded(model, device)
+        pipeline = pipeline or _loaded(model, device, unet_on_host)
         if not keep:
             return _scheduled(pipeline, scheduler)
         self._kept[key] = pipeline

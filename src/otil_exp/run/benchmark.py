@@ -14,8 +14,8 @@ from otil_exp.metrics.summary import entry
 from otil_exp.phases import Pulse, phase
 from otil_exp.pipeline import RankPipeline
 from otil_exp.prompts import Prompt
-from otil_exp.run.cost import cost_metrics, memory_metrics, note_peak_memory, stage_metrics
-from otil_exp.run.generation import gather_rows, messages_of, note_products
+from otil_exp.run.cost import cost_metrics, memory_metrics, stage_metrics
+from otil_exp.run.generation import gather_rows, messages_of, note_peak_memory, note_products
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow
 from otil_exp.terminal import console
@@ -45,10 +45,10 @@ def benchmark(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder) 
             samples.append(time.perf_counter() - start)
             rows += gather_rows(pipeline, prompt.index, generated, repeat)
     note_products(pipeline, folder)
+    note_peak_memory(pipeline, folder)
     if pipeline.ranks.is_main:
         folder.write_steps(rows)
         folder.write_messages(messages_of(generated))
-        note_peak_memory(folder, pipeline.ranks.device)
         folder.update_metrics(
             cost_metrics(rows, warm=settings.warmup_images > 0)
             | memory_metrics(folder.record)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from otil_exp.metrics.summary import entry
-from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.steps import StepRow, Steps
 from otil_exp.run_folder.timing import Attempt, machines, timed_rows
 
@@ -46,9 +45,13 @@ def cost_metrics(rows: Sequence[StepRow], warm: bool, attempts: Sequence[Attempt
 
 
 def memory_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Most GPU memory that rank 0's tensors took while pictures were made, from record.json."""
+    """Most GPU memory that a rank's tensors took while pictures were made, from record.json: of the rank that took the
+    most (`by_rank`; runs of before have rank 0's alone)."""
     key, peak = "memory/peak_mib", record.get("peak_memory_mib")
-    return {key: entry(key, None, 0, missing="counted on GPUs only") if peak is None else entry(key, peak, 1)}
+    if peak is None:
+        return {key: entry(key, None, 0, missing="counted on GPUs only")}
+    by_rank = record.get("peak_memory_mib_by_rank", [peak])
+    return {key: entry(key, peak, len(by_rank), by_rank=by_rank)}
 
 
 def stage_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,10 +67,9 @@ def stage_metrics(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def note_peak_memory(folder: RunFolder, device: torch.device) -> None:
-    """Put the peak so far into record.json: before the models that score pictures are loaded beside the run's own."""
-    peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-    folder.update_record(peak_memory_mib=None if peak is None else round(peak, 1))
+def peak_memory_mib(device: torch.device) -> float | None:
+    """Of this rank's tensors so far; None on a CPU."""
+    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1) if device.type == "cuda" else None
 
 
 def _mean(key: str, values: np.ndarray) -> dict[str, Any]:

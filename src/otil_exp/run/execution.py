@@ -62,7 +62,7 @@ def execute(runs: Sequence[Cell], hosted: bool, starting_since: float | None = N
             if phases is not None and starting_since is not None and number == 1:
                 phases.note("starting ranks", time.time() - starting_since)
             last = number == len(runs)
-            keep = not last and _weights_stay(run.effective)
+            keep = not last and _weights_stay(run.effective) and _takes_whole_unet(runs[number].effective)
             _perform(ranks, run, models, phases, keep_weights=keep, halt=halt)
             meet()
             _clear(ranks)
@@ -75,6 +75,12 @@ def _weights_stay(effective: ExperimentConfig) -> bool:
     anew, the loaded ones would count as the run's memory, and do not where it is the last of its job."""
     engine = effective.engine
     return method_of(effective).shares_weights and engine.name is not Engine.compiled and not engine.sliced_decode
+
+
+def _takes_whole_unet(effective: ExperimentConfig) -> bool:
+    """Whether a run can begin with a UNet that is on its device. One that is cut by depth begins with none there, and
+    one that was kept for it would count as its memory."""
+    return depth_of(effective) is None
 
 
 def _clear(ranks: RankContext) -> None:

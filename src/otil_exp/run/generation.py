@@ -19,7 +19,7 @@ from otil_exp.phases import Pulse, phase
 from otil_exp.pipeline import Generated, RankPipeline
 from otil_exp.prompts import Prompt
 from otil_exp.run.attempts import begin_pictures, end_pictures
-from otil_exp.run.cost import note_peak_memory
+from otil_exp.run.cost import peak_memory_mib
 from otil_exp.run.scores import Share, score_run
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.messages import MessageRow
@@ -63,8 +63,8 @@ def generate(pipeline: RankPipeline, prompts: list[Prompt], folder: RunFolder, t
     note_products(pipeline, folder)
     if pipeline.ranks.is_main:
         end_pictures(folder)
-        if missing:
-            note_peak_memory(folder, pipeline.ranks.device)
+    if missing:
+        note_peak_memory(pipeline, folder)
     meet()  # all pictures are written
     with phase("scoring"):
         score_run(folder, pipeline.config.metrics, share_of(pipeline.ranks), pipeline.ranks.device)
@@ -122,6 +122,15 @@ def note_products(pipeline: RankPipeline, folder: RunFolder) -> None:
             "and were cut; most in %s",
             *(total.total(), len(total), own["margin"], next(iter(worst))),
         )
+
+
+def note_peak_memory(pipeline: RankPipeline, folder: RunFolder) -> None:
+    """Put every rank's peak so far into record.json, and the largest: before the models that score pictures are loaded
+    beside the run's own. All ranks must call it."""
+    by_rank = _gathered(pipeline.ranks, peak_memory_mib(pipeline.ranks.device))
+    if pipeline.ranks.is_main:
+        largest = None if None in by_rank else max(by_rank)
+        folder.update_record(peak_memory_mib=largest, peak_memory_mib_by_rank=by_rank)
 
 
 def messages_of(generated: Generated) -> list[MessageRow]:

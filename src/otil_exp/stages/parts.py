@@ -106,15 +106,6 @@ def keep_only(unet: UNet2DConditionModel, calls: Sequence[SegmentCall]) -> None:
     _drop_others(unet, kept)
 
 
-def check_unet(unet: UNet2DConditionModel) -> None:
-    """Raise ValueError for a UNet with parts that segments do not run."""
-    odd = [name for name in ("class_embedding", "encoder_hid_proj", "time_embed_act") if getattr(unet, name, None)]
-    odd += ["center_input_sample"] if unet.config.center_input_sample else []
-    odd += ["addition_embed_type"] if unet.config.addition_embed_type not in (None, "text_time") else []
-    if odd:
-        raise ValueError(f"{', '.join(odd)}: a UNet with this cannot be cut into stages")
-
-
 def _run(
     layer: _Layer, state: Tensor, residual: Tensor | None, embedding: Tensor, text: Tensor
 ) -> tuple[Tensor, Tensor | None]:

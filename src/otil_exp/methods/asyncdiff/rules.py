@@ -8,7 +8,7 @@ from otil_exp.config import ExperimentConfig, MethodConfig
 from otil_exp.exchange.timetable import Timetable, lockstep_timetable
 from otil_exp.methods.asyncdiff.config import AsyncDiffConfig
 from otil_exp.methods.method import Depth, Method
-from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
+from otil_exp.methods.staged_rules import depth_of, units_of
 from otil_exp.methods.topology_advice import typed
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.schedule import Step
@@ -35,11 +35,10 @@ class AsyncDiff(Method[AsyncDiffConfig]):
         names = [unit.name for unit in units_of(config)]
         if "up0.attn0" not in names:
             raise ValueError(
-                f"preset={preset.name} with model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, "
+                f"model={config.model.name}: AsyncDiff's cuts are those of SDXL's UNet, "
                 f"which attends on its lowest level; use model=sdxl or preset=fold"
             )
         topology = self.topology(preset, config)
-        check_ranks(preset.name, topology)
         ranks = [one + preset.stride - 1 for one in COMPONENTS]
         if topology.slices not in ranks:
             known = [Topology(world_size=one * topology.halves, split_batch=topology.split_batch) for one in ranks]

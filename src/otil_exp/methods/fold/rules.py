@@ -10,9 +10,11 @@ from otil_exp.exchange.timetable import fold_timetable
 from otil_exp.methods.fold.config import FoldConfig
 from otil_exp.methods.forecast_rules import check_order
 from otil_exp.methods.method import Depth, Method
-from otil_exp.methods.staged_rules import check_ranks, depth_of, units_of
+from otil_exp.methods.staged_rules import depth_of, units_of
+from otil_exp.methods.topology_advice import typed
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.stages.cut import Cut, balanced_cuts, check_stages, fold, named_cuts
+from otil_exp.topology import Topology
 
 
 class Fold(Method[FoldConfig]):
@@ -32,7 +34,7 @@ class Fold(Method[FoldConfig]):
             )
         gain_of(preset)
         if config.topology.world_size > 1:
-            check_ranks(preset.name, self.topology(preset, config))
+            _check_ranks(self.topology(preset, config))
             self.cuts(preset, config)
 
     def cuts(self, preset: FoldConfig, config: ExperimentConfig) -> tuple[Cut, ...]:
@@ -65,6 +67,17 @@ class Fold(Method[FoldConfig]):
 
     def uses(self, preset: FoldConfig, config: ExperimentConfig) -> frozenset[str]:
         return frozenset({"warmup_steps", "refresh"})
+
+
+def _check_ranks(topology: Topology) -> None:
+    """Raise ValueError, with what to type, if a half of the batch has one rank: no depth to cut."""
+    if topology.slices < 2:
+        whole = replace(topology, split_batch=False)
+        more = replace(topology, world_size=2 * topology.world_size, split_batch=True)
+        raise ValueError(
+            f"preset=fold with topology={topology.name}: a half of the batch has one rank, and a UNet is cut into "
+            f"two stages or more; use {typed(whole)} or {typed(more)}"
+        )
 
 
 def gain_of(preset: FoldConfig) -> float | str:
