@@ -98,6 +98,7 @@ def test_halves_of_the_batch_apart(typed: Typed) -> None:
         (("preset.gain=much",), "preset.gain=much: use a number such as 0.5, age .* or fit"),
         (("preset.cut=[down0.down/up0.attn0]",), "would cross ranks; use down0.down/"),
         (("preset.cut=[nowhere/up0.attn0]",), "does not exist: use OUTSIDE/INSIDE, for example"),
+        ((f"{CUT[:-1]},{CUT.split('[')[1]}",), "2 stages meet at 1 cut; use preset.cut="),
         (("topology=3gpu_nosplit", CUT), "3 stages meet at 2 cuts; use preset.cut="),
         (("topology=8gpu_nosplit", "topology.world_size=12"), "12 stages: this UNet can be cut into 2 to 9"),
         (("height=132",), "height=132 is not a multiple of 8"),

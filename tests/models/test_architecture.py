@@ -175,13 +175,20 @@ def test_a_distilled_unet_of_fewer_layers_is_not_taken_for_the_whole_one(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "asks", [{"in_channels": 9}, {"time_cond_proj_dim": 256}, {"num_class_embeds": 10}, {"dual_cross_attention": True}]
+    "asks",
+    [
+        {"in_channels": 9},
+        {"out_channels": 8},
+        {"time_cond_proj_dim": 256},
+        {"num_class_embeds": 10},
+        {"dual_cross_attention": True},
+    ],
 )
 @pytest.mark.parametrize("architecture", ["sd15", "files"])
 def test_a_unet_that_asks_for_more_than_a_text_is_refused(
     tmp_path: Path, architecture: str, asks: dict[str, object]
 ) -> None:
-    """diffusers' own pipeline fails on each in its first step: inpainting, LCM, classes, two texts."""
+    """diffusers' own pipeline fails on each in its first step: inpainting, a variance, LCM, classes, two texts."""
     model = replace(folder_of(tmp_path, "sd15", **asks), architecture=architecture)
     with pytest.raises(ValueError, match=f"its UNet has {next(iter(asks))}=.* use such as model=sdxl"):
         check_architecture(model)

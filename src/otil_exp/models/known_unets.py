@@ -44,14 +44,16 @@ def check_unet(source: str, pipeline: str, unet: Mapping[str, Any], *, latents: 
 
 
 def _check_inputs(source: str, unet: Mapping[str, Any], latents: int) -> None:
-    """A UNet that needs more than a latent, a timestep and a text fails in its first step."""
-    read = unet.get("in_channels", 4)
+    """A UNet that needs more than a latent, a timestep and a text, or predicts more than noise, fails in its first
+    step."""
     odd = [f"{name}={unet[name]}" for name in _MORE_INPUTS if unet.get(name) not in (None, False)]
-    odd += [f"in_channels={read} for latents of {latents}"] if read != latents else []
+    channels = {name: unet.get(name, 4) for name in ("in_channels", "out_channels")}
+    odd += [f"{name}={count} for latents of {latents}" for name, count in channels.items() if count != latents]
     if odd:
         raise ValueError(
             f"model.source={source}: its UNet has {', '.join(odd)}, and what runs here makes pictures of a text "
-            "alone (no inpainting, no class, no guidance as an input): use such as model=sdxl or model=sd15"
+            "alone (no inpainting, no class, no guidance as an input, no learned variance): use such as model=sdxl or "
+            "model=sd15"
         )
 
 

@@ -45,8 +45,9 @@ class Fold(Method[FoldConfig]):
             return balanced_cuts(units, stages, preset.every)
         if len(preset.cut) != stages - 1:
             found = ",".join(cut.name(units) for cut in balanced_cuts(units, stages, preset.every))
+            meet = "1 cut" if stages == 2 else f"{stages - 1} cuts"
             raise ValueError(
-                f"preset.cut=[{','.join(preset.cut)}]: {stages} stages meet at {stages - 1} cuts; use "
+                f"preset.cut=[{','.join(preset.cut)}]: {stages} stages meet at {meet}; use "
                 f"preset.cut=[{found}], or preset.cut=[] for the balanced one"
             )
         return named_cuts(units, preset.cut)
