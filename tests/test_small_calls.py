@@ -17,7 +17,7 @@ if torch.cuda.is_available():  # elsewhere they would be interpreted, which is f
     from benchmarks.small_calls.kernels.group_norm import group_norm, spread_group_norm
     from benchmarks.small_calls.kernels.query_attention import plain_attention, query_attention
     from benchmarks.small_calls.kernels.split_product import split_product
-    from otil_exp.rank_unet.text_attention import text_attention
+    from benchmarks.small_calls.kernels.text_attention import text_attention
 
 ROOT = Path(__file__).parents[1]
 HALF = 2e-3

@@ -105,6 +105,7 @@ def _rank(began: float, said: Path) -> None:
     from benchmarks.one_gpu_speed import rank
     from benchmarks.one_gpu_speed.cases import ON_CPU, Case
     from benchmarks.one_gpu_speed.measure import steps_of
+    from otil_exp.rank_unet.sliced import graph
 
     marks = _Marks(began, said)
     marks.reached("imports")
@@ -112,7 +113,7 @@ def _rank(began: float, said: Path) -> None:
     device = torch.device("cpu" if ON_CPU else "cuda")
     torch.zeros(1, device=device)
     marks.reached("device")
-    weights, compile_form = rank.random_unet, rank.graph.Graph._compile
+    weights, compile_form = rank.random_unet, graph.Graph._compile
 
     def timed_weights(*arguments: Any) -> Any:
         with marks.timed("weights"):
@@ -123,7 +124,7 @@ def _rank(began: float, said: Path) -> None:
         with marks.timed(form):
             compile_form(self, inputs)
 
-    rank.random_unet, rank.graph.Graph._compile = timed_weights, timed_form  # type: ignore[method-assign]
+    rank.random_unet, graph.Graph._compile = timed_weights, timed_form  # type: ignore[method-assign]
     unet, inputs = rank.prepared_unet(case, device, archived=True)
     marks.reached("ready")
     with torch.no_grad():

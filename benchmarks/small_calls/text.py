@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.small_calls.case import ON_CPU, Candidate, Case, compiled, copies, floor_us, random
 from benchmarks.small_calls.kernels.query_attention import plain_attention, query_attention
-from otil_exp.rank_unet.text_attention import text_attention
+from benchmarks.small_calls.kernels.text_attention import text_attention
 
 PADDED = 80
 """Keys of a head where the text is folded into weights: 77 and what makes rows of 16 bytes."""

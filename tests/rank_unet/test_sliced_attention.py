@@ -1,4 +1,4 @@
-"""Which kernel attends to the text, and that keys of the other slices stay while the own are written."""
+"""Keys of the other slices stay while the own are written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 
-from otil_exp.rank_unet.sliced import attention
-from otil_exp.rank_unet.sliced.attention import CrossAttention, SelfAttention
+from otil_exp.rank_unet.sliced.attention import SelfAttention
 from otil_exp.rank_unet.sliced.slices import Slices
 
 CPU = torch.device("cpu")
@@ -23,41 +22,12 @@ def _own_random_numbers() -> Iterator[None]:
         yield
 
 
-def layer(text_width: int | None = None) -> Attention:
-    return Attention(WIDTH, text_width, heads=HEADS, dim_head=WIDTH // HEADS).eval()
+def layer() -> Attention:
+    return Attention(WIDTH, heads=HEADS, dim_head=WIDTH // HEADS).eval()
 
 
 def alone() -> Slices:
     return Slices(index=0, count=1, group=None, device=CPU)
-
-
-def test_our_kernel_is_for_half_precision_short_texts_and_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in, as it needs a GPU: it is called with what PyTorch's attention is called with, and nowhere else."""
-    calls = list[torch.Size]()
-
-    def kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        calls.append(key.shape)
-        return attention._scaled_dot_product(query, key, value)
-
-    monkeypatch.setattr(attention, "_kernel", lambda device, width: kernel)
-    plain = layer(text_width=24)
-    for dtype, tokens, used in [(torch.bfloat16, 77, 1), (torch.bfloat16, 129, 0), (torch.float32, 77, 0)]:
-        ours = CrossAttention(plain.to(dtype), alone())
-        x, text = torch.randn(1, 10, WIDTH, dtype=dtype), torch.randn(1, tokens, 24, dtype=dtype)
-        compiled = torch.compile(ours, fullgraph=True, dynamic=False, backend="eager")
-        calls.clear()
-        found = compiled(x, encoder_hidden_states=text)
-        assert len(calls) == used
-        torch.testing.assert_close(found, plain(x, encoder_hidden_states=text))
-        calls.clear()
-        torch.testing.assert_close(ours(x, encoder_hidden_states=text), found)
-        assert not calls
-    torch.compiler.reset()
-
-
-def test_there_is_no_kernel_without_a_gpu_or_for_odd_heads() -> None:
-    assert attention._kernel(CPU, 64) is None
-    assert attention._kernel(torch.device("cuda"), 40) is None
 
 
 class TwoSlices(Slices):

@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op
 
-from otil_exp.rank_unet.launched import launched
-from otil_exp.rank_unet.text_attention import attended_by, rows_of_head, scale_of_scores
+from benchmarks.small_calls.kernels.launched import launched
+from benchmarks.small_calls.kernels.text_attention import attended_by, rows_of_head, scale_of_scores
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op
 
-from otil_exp.rank_unet.launched import launched
+from benchmarks.small_calls.kernels.launched import launched
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,15 +14,6 @@ from otil_exp.choices import GnSync
 from otil_exp.rank_unet.sliced.groupnorm import SlicedGroupNorm
 from otil_exp.rank_unet.sliced.layer import SlicedLayer
 from otil_exp.rank_unet.sliced.slices import Slices
-
-LONGEST_TEXT = 128
-"""Tokens of a text to which our kernel attends (rank_unet.text_attention)."""
-
-WIDTHS = (32, 64, 128)
-"""Of a head, where our kernel can be."""
-
-Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(query (n, heads, tokens, d), key, value (n, heads, tokens', d)) -> (n, tokens, heads * d)."""
 
 
 class SelfAttention(SlicedLayer):
@@ -59,7 +50,6 @@ class CrossAttention(SlicedLayer):
         super().__init__()
         self.to_q, self.to_kv = attention.to_q, merged([attention.to_k, attention.to_v])
         self.to_out, self._heads, self._slices = attention.to_out, attention.heads, slices
-        self._own_kernel = _kernel(slices.device, attention.to_q.out_features // attention.heads)
 
     def forward(self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
         """hidden_states: (n, tokens, C); encoder_hidden_states: (n, text tokens, width). Returns (n, tokens, C)."""
@@ -69,9 +59,7 @@ class CrossAttention(SlicedLayer):
             if self.synchronous:
                 self._keep("text", self.to_kv(encoder_hidden_states))
             text = self.text
-        short = torch.compiler.is_compiling() and text.shape[1] <= LONGEST_TEXT and text.dtype is not torch.float32
-        kernel = self._own_kernel if short else None
-        return _attended(self.to_q(hidden_states), text, self._heads, self.to_out, kernel or _scaled_dot_product)
+        return _attended(self.to_q(hidden_states), text, self._heads, self.to_out)
 
 
 class PictureAttention(nn.Module):
@@ -89,19 +77,6 @@ class PictureAttention(nn.Module):
         return hidden_states + found.transpose(1, 2).unflatten(2, hidden_states.shape[2:])
 
 
-def _scaled_dot_product(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-
-
-def _kernel(device: torch.device, width: int) -> Kernel | None:
-    """Our kernel of attention to a text, where there can be one. width: of a head."""
-    if device.type != "cuda" or width not in WIDTHS:
-        return None
-    from otil_exp.rank_unet.text_attention import text_attention  # late: without a GPU there may be no Triton
-
-    return text_attention
-
-
 def merged(layers: Sequence[nn.Linear]) -> nn.Linear:
     """One linear layer whose output is theirs side by side."""
     bias = layers[0].bias is not None
@@ -114,15 +89,10 @@ def merged(layers: Sequence[nn.Linear]) -> nn.Linear:
     return one
 
 
-def _attended(
-    query: torch.Tensor,
-    key_value: torch.Tensor,
-    heads: int,
-    to_out: nn.ModuleList,
-    kernel: Kernel = _scaled_dot_product,
-) -> torch.Tensor:
+def _attended(query: torch.Tensor, key_value: torch.Tensor, heads: int, to_out: nn.ModuleList) -> torch.Tensor:
     """query: (n, tokens, C); key_value: (n, tokens', 2 C). Returns (n, tokens, C)."""
     key, value = key_value.chunk(2, dim=-1)
     query, key, value = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (query, key, value))
-    result: torch.Tensor = to_out[0](kernel(query, key, value))
+    found = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+    result: torch.Tensor = to_out[0](found)
     return result

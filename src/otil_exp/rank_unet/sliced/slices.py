@@ -15,7 +15,7 @@ class Slices:
 
     def __init__(self, *, index: int, count: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
         """index: this rank's, from the top. group: the ranks of the slices, in their order; None: the default group."""
-        self.index, self.count, self._group, self.device = index, count, group, device
+        self.index, self.count, self._group = index, count, group
         if self.count > 1:
             members = group or dist.group.WORLD
             assert members is not None, "slices of one picture are in a process group"
