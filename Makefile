@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Tests side by side, a file on one worker, the long files first: many wait, for ranks and for Slurm, rather than compute.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
 
 .PHONY: demo test test-core test-rest check clean

@@ -59,10 +59,19 @@ def _of_choices(*choices: str) -> DictConfig:
 
 
 @cache
-def _of_hydra(*overrides: str) -> DictConfig:
+def sweep_of(*overrides: str) -> dict[str, str]:
+    """What the sweeper of an experiment goes through, values of each key as they would be typed."""
+    config = _of_hydra(*overrides, hydra=True).hydra
+    assert config.mode.name == "MULTIRUN"
+    return {key: str(values) for key, values in config.sweeper.params.items()}
+
+
+@cache
+def _of_hydra(*overrides: str, hydra: bool = False) -> DictConfig:
+    """hydra: with Hydra's own part."""
     _schema_is_known()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return compose("config", list(overrides))
+        return compose("config", list(overrides), return_hydra_config=hydra)
 
 
 @cache

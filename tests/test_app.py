@@ -25,7 +25,8 @@ from preloaded.stand_in import process_behind
 from test_compose_errors import refused, refused_and_shown
 from whole_grid import runs_of
 
-SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
+STEPS = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "name=t")
+SMALL = (*STEPS, "height=128", "width=128")
 OTIL = (sys.executable, "-m", "otil_exp.app")
 
 
@@ -78,7 +79,7 @@ def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Pat
         assert set(folder.record["phases"]) == {"starting ranks", "loading weights", "preparing", "pictures", "scoring"}
     config = yaml.safe_load((runs["balanced"].path / "config.yaml").read_text())
     assert config["preset"]["name"] == "balanced"
-    assert config["height"] == 256
+    assert config["height"] == 128
     with (runs["balanced"].path / "steps.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3  # ranks x prompts x steps
@@ -97,7 +98,7 @@ def test_a_grid_leaves_complete_run_folders_and_a_rerun_skips_them(tmp_path: Pat
 
 
 def test_a_grid_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
-    done = otil_exp("-m", "preset=otil,balanced", "k.budget=8,500", "height=256,720", f"output_dir={tmp_path}", *SMALL)
+    done = otil_exp("-m", "preset=otil,balanced", "k.budget=8,500", "height=256,720", f"output_dir={tmp_path}", *STEPS)
     assert done.returncode == 1
     assert "nothing was started" in done.stderr
     assert "use height=704 or height=768" in done.stderr
@@ -126,13 +127,13 @@ def test_a_mistake_is_one_sentence_without_a_traceback(
     arguments: tuple[str, ...],
     sentence: str,
 ) -> None:
-    assert sentence in refused(monkeypatch, capsys, f"output_dir={tmp_path}", *SMALL, *arguments)
+    assert sentence in refused(monkeypatch, capsys, f"output_dir={tmp_path}", *STEPS, *arguments)
     assert not list(tmp_path.glob("*/*"))
 
 
 def test_a_mistake_ends_the_command_with_a_sentence(tmp_path: Path) -> None:
     """As a process; what it says is tried above."""
-    done = otil_exp(f"output_dir={tmp_path}", *SMALL, "height=200")
+    done = otil_exp(f"output_dir={tmp_path}", *STEPS, "height=200")
     assert done.returncode == 1
     [sentence] = done.stderr.splitlines()
     assert "use height=192 or height=256" in sentence

@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from otil_exp.conf_tree import conf_folder
-from otil_exp.schema import register_schema
+from composing import composed_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,9 +31,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", PAGES["from_python.md"], re.S)
 def test_every_command_of_the_readme_composes(command: str) -> None:
     words = [word for word in shlex.split(command)[1:] if not word.startswith("-") and word != "job"]
     choices = [word.partition(",")[0] for word in words]  # the first cell of a grid
-    register_schema()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        assert compose("config", choices).preset.name
+    assert composed_of(*choices).preset.name
 
 
 def test_there_are_commands_and_a_snippet_to_try() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,14 @@ def test_the_wheel_composes_away_from_the_checkout(installed: Path, tmp_path: Pa
 @pytest.mark.ranks
 @pytest.mark.usefixtures("fresh_processes")
 def test_the_wheel_makes_a_picture(installed: Path, tmp_path: Path) -> None:
-    small = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "name=w")
+    small = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "name=w", "height=64")
     done = run(installed, "-m", "preset=reference", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("outputs/w/*/images/00.png"))) == 1
+
+
+def test_every_command_of_the_wheel_is_a_function(installed: Path) -> None:
+    [ours] = distributions(path=[str(installed)])
+    commands = {one.name: one.load() for one in ours.entry_points if one.group == "console_scripts"}
+    assert "otil-exp" in commands
+    assert all(map(callable, commands.values()))

@@ -13,6 +13,7 @@ from otil_exp.run_folder.folder import RunFolder
 WORDS = (
     *("-m", "preset=reference,otil,balanced", "topology=2gpu_split,4gpu_split", "hydra.launcher.pack=4", "name=t"),
     *("device=cpu", "num_inference_steps=3", "warmup_steps=0", "prompts.limit=3", "metrics=shapes"),
+    *("height=128", "width=128"),
 )
 """What is typed: six cells, of which four are distinct."""
 

@@ -14,7 +14,9 @@ from torch.distributed.elastic.multiprocessing.api import PContext
 from launch import duties
 from otil_exp.launch import RankFailure, launch
 
-pytestmark = [pytest.mark.ranks, pytest.mark.usefixtures("fresh_processes")]
+pytestmark = pytest.mark.ranks
+as_users_do = pytest.mark.usefixtures("fresh_processes")
+"""Of what a start looks like, and of ranks that no signal reaches; the others are about our words of their end."""
 
 BOUND_S = 60.0
 """Generous: a failed job ends in seconds where the cores are not shared."""
@@ -35,6 +37,7 @@ def impatient_elastic(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PContext.close, "__defaults__", (None, 3))
 
 
+@as_users_do
 def test_rank_zero_returns_what_every_rank_finds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(5)))
     found = launch(duties.gathered_environment, 2)
@@ -51,6 +54,7 @@ def test_a_single_rank_too_is_a_fresh_process_and_leaves_this_one_as_it_was():
     assert {name for name in os.environ if name not in before} <= {"TORCHELASTIC_SIGNALS_TO_HANDLE"}
 
 
+@as_users_do
 def test_each_rank_has_its_log_and_rank_zero_the_terminal_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -88,6 +92,7 @@ def test_sigkill_of_rank_two_ends_the_job_and_is_named():
     assert str(caught.value) == "rank 2 was killed by SIGKILL (out of memory, or killed by hand)"
 
 
+@as_users_do
 @pytest.mark.usefixtures("impatient_elastic")
 def test_a_rank_deaf_to_sigterm_does_not_outlive_the_one_that_was_killed(tmp_path: Path):
     with pytest.raises(RankFailure) as caught:
@@ -112,6 +117,7 @@ def test_the_exit_code_of_a_rank_is_named():
     assert str(caught.value) == "rank 1 exited with code 3"
 
 
+@as_users_do
 @pytest.mark.usefixtures("impatient_elastic")
 def test_a_stopped_rank_ends_the_job_within_the_bound_and_is_named():
     """SIGSTOP: it hears no SIGTERM either, so that elastic kills it some time after the others."""

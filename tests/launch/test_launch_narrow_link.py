@@ -40,23 +40,17 @@ def gathered(values: int) -> tuple[float, float, list[str]]:
 
 @needs_link
 @pytest.mark.ranks
-def test_bytes_take_at_least_as_long_as_the_rate_says_and_arrive_whole() -> None:
+def test_bytes_take_at_least_as_long_as_the_rate_says_arrive_whole_and_nothing_is_left_of_the_link() -> None:
     """4 MB at 40 Mb/s are 0.8 s; what may go at once (64 KiB) and headers apart, no machine can be faster."""
-    values = 1_000_000
+    values, links = 1_000_000, ("ip", "-o", "link")
+    before = subprocess.run(links, capture_output=True, text=True, check=True).stdout
     seconds, total, cards = launch(gathered, 2, values, threads=1, link=NarrowLink(MBIT))
     at_once = 65536 + 2 * 65536  # the bucket, and what the card had taken before
     assert seconds >= (4 * values - at_once) * 8 / (MBIT * 1e6)
     plain = sum(i % 7 for i in range(values))
     assert total == 2 * plain + values
     assert cards == ["lo", "rank"]
-
-
-@needs_link
-@pytest.mark.ranks
-def test_nothing_is_left_of_it() -> None:
-    before = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    launch(gathered, 2, 10, threads=1, link=NarrowLink(MBIT))
-    assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout == before
+    assert subprocess.run(links, capture_output=True, text=True, check=True).stdout == before
 
 
 def test_ranks_that_others_start_have_no_limited_link(monkeypatch: pytest.MonkeyPatch) -> None:

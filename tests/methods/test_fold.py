@@ -6,8 +6,6 @@ import functools
 
 import pytest
 import torch
-from diffusers import StableDiffusionXLPipeline
-from torch import Tensor
 
 from composing import Typed
 from otil_exp.cells.normal_form import effective
@@ -19,30 +17,9 @@ from otil_exp.models.architecture import SDXL
 from otil_exp.stages.cut import fold, named_cuts
 from otil_exp.stages.tape import tape
 from pipelines import run_pipelines
-from staged import INNER, SHORT, VASE, InParts, denoised, furthest, reference
+from staged import INNER, SHORT, VASE, furthest, one_step_late, reference
 
 CUT = f"preset.cut=[{INNER}]"
-
-
-class OneStepLate(InParts):
-    """A fold as it is defined: after step 2 the inner part's output is forecast from those of the steps before."""
-
-    def __init__(self, pipeline: StableDiffusionXLPipeline, order: int) -> None:
-        super().__init__(pipeline)
-        self.order, self.made = order, list[Tensor]()
-
-    def predict(self, sample: Tensor) -> Tensor:
-        told = self.told(self.step)
-        state, *skips = self.down(*told, sample)
-        self.made.append(self.inner(*told, state)[0])
-        mixed = self.made[-1]
-        if self.step > 2:
-            mixed = self.made[-2] if self.order == 0 else 2 * self.made[-2] - self.made[-3]
-        return self.up(*told, mixed, *skips)[0]
-
-
-def late(order: int) -> Tensor:
-    return denoised(functools.partial(OneStepLate, order=order))
 
 
 @pytest.mark.ranks
@@ -54,8 +31,8 @@ def test_two_stages(typed: Typed) -> None:
     )
     assert furthest(waiting, reference()) < 1e-5
     assert furthest(refreshing, reference()) < 1e-5
-    assert furthest(plain, late(0)) < 1e-5
-    assert furthest(line, late(1)) < 1e-5
+    assert furthest(plain, one_step_late(0)) < 1e-5
+    assert furthest(line, one_step_late(1)) < 1e-5
     assert furthest(plain, reference()) > 1e-3
 
     # 128 x 4 x 4 fp32 down and back, two samples: 16 KiB each way; the final latent is broadcast, 4 x 16 x 16.
@@ -83,7 +60,7 @@ def test_halves_of_the_batch_apart(typed: Typed) -> None:
     cell = functools.partial(typed, "preset=fold", *SHORT, CUT, "topology=4gpu_split")
     waiting, line = run_pipelines([cell("warmup_steps=6"), cell()], VASE)
     assert furthest(waiting, reference()) < 1e-5
-    assert furthest(line, late(1)) < 1e-5
+    assert furthest(line, one_step_late(1)) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -162,12 +162,21 @@ def run(kind: str, what: str) -> None:
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
     if kind == "m":
-        runpy._run_module_as_main(what)  # type: ignore[attr-defined]
+        run_module(what, module)
         return
     if RANK in what:
         sys.path[:] = sys.argv[2:]
         threads_are_set_late()
     exec(compile(what, "<string>", "exec"), module.__dict__)
+
+
+def run_module(name: str, main: types.ModuleType) -> None:
+    """As python -m does, without the frames of runpy: torch's launcher asks for its callers again and again, and
+    inspect looks through all modules for the source of a frame that is in no file."""
+    _, spec, code = runpy._get_module_details(name)  # type: ignore[attr-defined]
+    sys.argv[0] = main.__file__ = spec.origin
+    main.__spec__, main.__package__, main.__loader__ = spec, spec.parent, spec.loader
+    exec(code, main.__dict__)
 
 
 def threads_are_set_late() -> None:

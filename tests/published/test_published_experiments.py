@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from composing import Compose
+from composing import Compose, sweep_of
 from otil_exp.cells.prepare import prepare
 from otil_exp.conf_tree import conf_folder
 from otil_exp.published.tables import shipped
-from otil_exp.schema import register_schema
 
 EXPERIMENTS = sorted(
     path.stem for path in (conf_folder() / "experiment" / "published").glob("*.yaml") if path.stem != "small"
@@ -24,12 +20,8 @@ SMALL = "+experiment/published=small"
 
 def cells(*overrides: str) -> Iterator[list[str]]:
     """What the sweeper of an experiment adds to the command line, cell by cell."""
-    register_schema()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        hydra = compose("config", list(overrides), return_hydra_config=True).hydra
-    assert hydra.mode.name == "MULTIRUN"
-    params: dict[str, Any] = OmegaConf.to_container(hydra.sweeper.params)  # type: ignore[assignment]
-    for values in product(*(str(value).split(",") for value in params.values())):
+    params = sweep_of(*overrides)
+    for values in product(*(value.split(",") for value in params.values())):
         yield [f"{key}={value}" for key, value in zip(params, values, strict=True)]
 
 

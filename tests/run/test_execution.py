@@ -15,11 +15,12 @@ from otil_exp.rank_unet.sliced import graph
 from otil_exp.run.execution import execute
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
+from tiny_sdxl import tiny_pipeline, tiny_unet, words
 
 
 def spec(composed: Compose, folder: Path, *overrides: str) -> Cell:
     few = ("preset=reference", "device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1")
-    cell = prepare(composed(*few, "metrics=none", *overrides))
+    cell = prepare(composed(*few, "height=64", "width=64", "metrics=none", *overrides))
     return replace(cell, folder=RunFolder(folder))
 
 
@@ -53,9 +54,9 @@ def test_the_graphs_of_a_run_do_not_use_up_those_of_the_next(
 ) -> None:
     """torch.compile makes so many graphs of a function, eight by default, and then fails."""
     monkeypatch.setattr(graph, "BACKEND", "eager")
-    runs = [
-        spec(composed, tmp_path / height, "engine=compiled", f"height={height}", "width=64") for height in ("64", "128")
-    ]
+    tiny_pipeline(tiny_unet(), tmp_path / "tokenizer").save_pretrained(tmp_path / "model")
+    model = (*words(tmp_path / "model"), "engine=compiled")
+    runs = [spec(composed, tmp_path / height, *model, f"height={height}") for height in ("64", "128")]
     try:
         # Not by monkeypatch: what it puts back last is deleted for every later test of the process.
         with torch._dynamo.config.patch(recompile_limit=1):

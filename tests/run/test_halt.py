@@ -24,7 +24,7 @@ from otil_exp.topology import RankContext, single_rank
 from pipelines import free_port, leave_harness
 from ranks import run_ranks
 
-FEW = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "metrics=none")
+FEW = ("device=cpu", "num_inference_steps=2", "warmup_steps=0", "prompts.limit=1", "metrics=none", "height=128")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,12 @@ def live_bytes() -> int:
     return sum({s.data_ptr(): s.nbytes() for s in (tensor.untyped_storage() for tensor in tensors)}.values())
 
 
+def small_model(folder: Path) -> tuple[str, ...]:
+    """What is typed for a model whose weights are some megabytes."""
+    tiny_pipeline(tiny_unet(channels=(64, 128)), folder / "tokenizer").save_pretrained(folder / "model")
+    return (f"model.source={folder / 'model'}", "model.architecture=files")
+
+
 PARTS = {
     "eager": (),
     "half": ("model.dtype=bfloat16",),
@@ -47,8 +53,7 @@ def measured(composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     The model has two levels: dynamo takes seconds a level, and four runs are compiled.
     """
     monkeypatch.setattr(graph, "BACKEND", "eager")
-    tiny_pipeline(tiny_unet(channels=(64, 128)), tmp_path / "tokenizer").save_pretrained(tmp_path / "model")
-    model = (f"model.source={tmp_path / 'model'}", "model.architecture=files")
+    model = small_model(tmp_path)
     found, generate, before = dict[str, int](), execution.generate, live_bytes()
 
     def generate_and_measure(pipeline: RankPipeline, prompts: list, folder: RunFolder, tracker: object) -> None:
@@ -88,9 +93,10 @@ METHODS = (
 
 
 @pytest.mark.ranks
-def test_weights_are_kept_where_that_costs_a_run_nothing(typed: Typed) -> None:
+def test_weights_are_kept_where_that_costs_a_run_nothing(typed: Typed, tmp_path: Path) -> None:
     """Of every method: live bytes of a pipeline beside kept weights are more where layers were cut up or dropped."""
-    small = ("topology=2gpu_nosplit", "num_inference_steps=3", "warmup_steps=0", "height=128", "width=64")
+    steps = ("topology=2gpu_nosplit", "num_inference_steps=3", "warmup_steps=0")
+    small = (*small_model(tmp_path), "model.block_size=2", *steps, "height=64", "width=64")
     configs = [effective(typed(*small, f"preset={method}")) for method in METHODS]
     costly = {name for name, config in zip(METHODS, configs, strict=True) if not _weights_stay(config)}
     for held in run_ranks(2, measure, free_port(), configs, timeout=500):

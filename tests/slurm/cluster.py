@@ -17,8 +17,9 @@ from otil_exp.run_folder.folder import RunFolder
 ROOT = Path(__file__).parents[2]
 ONE_NODE_SLURM = ROOT / "launchers" / "one_node_slurm"
 OTIL = (sys.executable, "-m", "otil_exp.app", "-m", "hydra/launcher=slurm")
-SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "metrics=none", "prompts.limit=2")
-QUICK = ("hydra.launcher.poll_s=0.5", "hydra.launcher.timeout_min=20")
+SIDE = ("height=128", "width=128")
+SMALL = ("device=cpu", "num_inference_steps=3", "warmup_steps=0", "metrics=none", "prompts.limit=2", *SIDE)
+QUICK = ("hydra.launcher.poll_s=1", "hydra.launcher.timeout_min=20")
 
 PATIENCE_S = 240.0
 """Bound on every wait for jobs: many times what they take on two quiet cores."""
@@ -32,15 +33,14 @@ class Cluster:
     """SLURM_CONF."""
 
     def environment(self, faults: str = "", path: Path | None = None) -> dict[str, str]:
-        """What a user's shell has on its login node; path: a checkout's src, by default where these tests run."""
+        """What a user's shell has on its login node. path: a checkout's src, which is imported instead of ours."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "WANDB_"))}
-        paths = [str(Path(__file__).parent / "faults"), os.environ.get("PYTHONPATH", "")]
-        if path is not None:
-            paths[1] = str(path)
+        planted = str(Path(__file__).parent / "faults") if faults else ""
+        paths = filter(None, [planted, str(path or ""), os.environ.get("PYTHONPATH", "")])
         return kept | {
             "SLURM_CONF": self.conf,
             "OTIL_EXP_FAULTS": faults,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)) if faults else paths[1],
+            "PYTHONPATH": os.pathsep.join(paths),
             "COLUMNS": "1000",
             "OMP_WAIT_POLICY": "passive",
         }

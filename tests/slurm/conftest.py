@@ -17,13 +17,18 @@ from slurm.cluster import ONE_NODE_SLURM, Cluster
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, one_installs: Path) -> Iterator[Cluster]:
-    """One a worker. Installs Slurm where it may; skips where it may not, unless REQUIRE_SLURM is set."""
+def slurm_packages(one_installs: Path) -> None:
+    """Installs Slurm where it may; skips where it may not, unless REQUIRE_SLURM is set."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         words = "a real Slurm is installed and started by root on Debian or Ubuntu only: its tests did not run"
         pytest.fail(words) if os.environ.get("REQUIRE_SLURM") else pytest.skip(words)
     with alone(one_installs):
         subprocess.run([ONE_NODE_SLURM, "install", "--accounting"], check=True, timeout=280, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, one_installs: Path, slurm_packages: None) -> Iterator[Cluster]:
+    """One a worker."""
     yield from started(tmp_path_factory.mktemp("slurm"), one_installs, "--nodes", "2", "--accounting")
 
 

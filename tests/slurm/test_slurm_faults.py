@@ -29,7 +29,7 @@ def test_every_failure_is_named_in_one_list_and_the_other_cells_run_on(cluster: 
     """An exception on rank 1, SIGKILL of rank 2, scancel of one element, and a cell that goes well; one array."""
     grid = ("preset=balanced,otil,guide,full_sync", "topology=3gpu_nosplit", f"output_dir={tmp_path}", "name=t")
     command = cluster.start(
-        *grid, "height=384", "prompts.limit=1", "hydra.launcher.array_parallelism=3",
+        *grid, "height=192", "prompts.limit=1", "hydra.launcher.array_parallelism=3",
         faults="balanced:1:raise,otil:2:kill,guide:0:slow",
     )  # fmt: skip
     until(lambda: images(tmp_path, "guide"), "a picture of the cell to cancel")
@@ -130,7 +130,8 @@ def test_a_full_disk_is_named_and_costs_nothing_that_is_finished(cluster: Cluste
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no file system can be mounted here: {error.stderr.decode()}")
     try:
-        cell = ("preset=reference", "prompts.limit=10", f"output_dir={disk}", "name=t")
+        size = ("height=256", "width=256", "num_inference_steps=1")
+        cell = ("preset=reference", *size, "prompts.limit=10", f"output_dir={disk}", "name=t")
         filler = disk / "filler"
         filler.write_bytes(b"0" * 720_000)
         status, said = cluster.run(*cell)
@@ -198,48 +199,51 @@ def test_a_node_that_is_drained_ends_what_it_runs(cluster: Cluster, tmp_path: Pa
     assert (folder.record["status"], len(folder.record["resumed"]), len(pictures(folder))) == ("done", 1, 4)
 
 
-@pytest.mark.parametrize(
-    ("requeue", "word"),
-    [((), "keeps away from"), (("+hydra.launcher.additional_parameters.no_requeue=true",), "its cells start again as")],
-)
-def test_a_node_that_fails_costs_nothing_but_time(
-    cluster: Cluster, tmp_path: Path, requeue: tuple[str, ...], word: str
-) -> None:
-    """Slurm puts the job back into the queue, or ends it as NODE_FAIL where it may not; the other node goes on."""
+def test_a_node_that_fails_costs_nothing_but_time(cluster: Cluster, tmp_path: Path) -> None:
+    """Slurm puts the job back into the queue; the other node goes on."""
     command = cluster.start(
-        "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", *requeue, faults="reference:0:slow"
+        "preset=reference", "prompts.limit=4", f"output_dir={tmp_path}", "name=t", faults="reference:0:slow"
     )
-    until(lambda: images(tmp_path, "reference"), "a picture")
-    job = job_of(tmp_path, *runs(tmp_path).values())
+    node, status, said = ended_without_its_node(cluster, tmp_path, command)
+    assert status == 0, said
+    assert "keeps away from" in said
+    [folder] = runs(tmp_path).values()
+    assert folder.record["status"] == "done"
+    assert len(pictures(folder)) == 4
+    assert excluded(cluster, job_of(tmp_path, folder)) == node
+
+
+def test_cells_are_compared_with_a_reference_whose_node_failed(cluster: Cluster, tmp_path: Path) -> None:
+    """Slurm ends the job as NODE_FAIL where it may not go back into the queue. That lets the cells go which wait for
+    the reference: they wait for its new job, or are scored after it."""
+    command = cluster.start(
+        "preset=reference,balanced", "topology=2gpu_nosplit", "metrics.psnr=true", f"output_dir={tmp_path}", "name=t",
+        "prompts.limit=4", "+hydra.launcher.additional_parameters.no_requeue=true", faults="reference:0:slow",
+    )  # fmt: skip
+    node, status, said = ended_without_its_node(cluster, tmp_path, command)
+    assert status == 0, said
+    assert "its cells start again as" in said
+    reference, balanced = runs(tmp_path)["reference 1 nosplit"], runs(tmp_path)["balanced 2 nosplit"]
+    assert reference.record["status"] == "done"
+    assert len(pictures(reference)) == 4
+    assert excluded(cluster, job_of(tmp_path, reference)) == node
+    assert balanced.metrics["ref/psnr"]["value"] is not None
+
+
+def ended_without_its_node(cluster: Cluster, root: Path, command: subprocess.Popen[str]) -> tuple[str, int, str]:
+    """Let the node fail that makes pictures of the reference: its name, and the command's end."""
+    until(lambda: images(root, "reference"), "a picture")
+    [reference] = runs(root).values()
+    job = job_of(root, reference)
     [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
     try:
         cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
         status, said = ended(command)
     finally:
         cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")  # unless it is back, as it mostly is
-    assert status == 0, said
-    assert word in said
-    [folder] = runs(tmp_path).values()
-    assert folder.record["status"] == "done"
-    assert len(pictures(folder)) == 4
-    assert f"ExcNodeList={node}" in cluster.ask("scontrol", "show", "job", job_of(tmp_path, folder))
+    return node, status, said
 
 
-def test_cells_are_compared_with_a_reference_whose_node_failed(cluster: Cluster, tmp_path: Path) -> None:
-    """Its failure lets them go: they wait for its new job, or are scored after it."""
-    command = cluster.start(
-        "preset=reference,balanced", "topology=2gpu_nosplit", "metrics.psnr=true", f"output_dir={tmp_path}", "name=t",
-        "+hydra.launcher.additional_parameters.no_requeue=true", faults="reference:0:slow",
-    )  # fmt: skip
-    until(lambda: images(tmp_path, "reference"), "a picture")
-    [reference] = runs(tmp_path).values()
-    job = job_of(tmp_path, reference)
-    [node] = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").split()
-    try:
-        cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=planted")
-        status, said = ended(command)
-    finally:
-        cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
-    assert status == 0, said
-    assert "its cells start again as" in said
-    assert runs(tmp_path)["balanced 2 nosplit"].metrics["ref/psnr"]["value"] is not None
+def excluded(cluster: Cluster, job: str) -> str:
+    """Nodes that a job keeps away from."""
+    return "".join(re.findall(r"ExcNodeList=(\S+)", cluster.ask("scontrol", "show", "job", job)))

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.ranks, pytest.mark.timeout(3 * PATI
 
 @pytest.fixture
 def limited_cluster(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, one_installs: Path
+    tmp_path_factory: pytest.TempPathFactory, one_installs: Path, slurm_packages: None
 ) -> Iterator[Cluster]:
-    """A Slurm of one node with cgroups, beside the one of all tests, which has brought the packages."""
+    """A Slurm of one node with cgroups, without accounts."""
     if not all(Path("/sys/fs/cgroup", controller).is_dir() for controller in ("memory", "freezer")):
         pytest.skip("no cgroups of version 1 here")
     yield from started(tmp_path_factory.mktemp("cgroups"), one_installs, "--cgroups")

@@ -291,6 +291,7 @@ def _kind(message: Message) -> tuple[int, int, int, int]:
 
 def _told(own: StepInputs) -> tuple[Tensor, ...]:
     """What every segment is told about a step."""
-    timestep = own.timestep.to(torch.float32).expand(len(own.sample))
+    # Strides are part of what a graph is compiled for, and those of a () timestep would be others than a (b,) one's.
+    timestep = own.timestep.to(torch.float32).expand(len(own.sample)).contiguous()
     added = [own.added_cond_kwargs[name] for name in ADDED if name in own.added_cond_kwargs]
     return timestep, own.encoder_hidden_states, *added
