@@ -30,7 +30,7 @@ from torch import distributed as dist
 from torch import multiprocessing as mp
 
 PRELOADED = [
-    *("torch.distributed", "pytest", "diffusers.guiders"),
+    *("torch.distributed", "torch._dynamo", "pytest", "diffusers.guiders"),
     *("otil_exp.pipeline", "otil_exp.upstream.layers", "otil_exp.cells.normal_form"),
     *(f"otil_exp.methods.{room}.step" for room in ("context_blocks", "exchanging_layers", "fold", "tensor")),
 ]

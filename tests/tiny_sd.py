@@ -1,4 +1,4 @@
-"""Tiny Stable Diffusions of four levels with random weights, made in code: as 1.5 and as 2.1 are built."""
+"""Tiny Stable Diffusions with random weights, made in code: as 1.5 and as 2.1 are built."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from otil_exp.shapes import PIPELINE_FOLDER
 
 TEXT_WIDTH = 32
 
+FOUR_LEVELS, TWO_LEVELS = (16, 32, 32, 32), (16, 32)
+"""Channels, one a level. Two levels have every kind of layer, and take half as long to compile."""
+
 KINDS: dict[str, dict[str, Any]] = {
     "sd15": {"attention_head_dim": 4},  # 4 heads on every level, whose width differs; 1 x 1 convolutions as projections
     "sd21": {"attention_head_dim": (2, 4, 4, 4), "use_linear_projection": True, "upcast_attention": True},
@@ -22,19 +25,22 @@ KINDS: dict[str, dict[str, Any]] = {
 NOISE: dict[str, dict[str, Any]] = {"sd15": {}, "sd21": {"prediction_type": "v_prediction"}}
 
 
-def tiny_unet(kind: str) -> UNet2DConditionModel:
-    """A UNet of four levels, the three upper ones with attention."""
+def tiny_unet(kind: str, channels: tuple[int, ...] = FOUR_LEVELS) -> UNet2DConditionModel:
+    """A UNet with attention on all levels but the lowest."""
+    settings, above = dict(KINDS[kind]), len(channels) - 1
+    if isinstance(settings["attention_head_dim"], tuple):
+        settings["attention_head_dim"] = settings["attention_head_dim"][: len(channels)]
     with torch.random.fork_rng():
         torch.manual_seed(0)
         unet = UNet2DConditionModel(
             sample_size=8,
-            down_block_types=(*("CrossAttnDownBlock2D",) * 3, "DownBlock2D"),
-            up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * 3),
-            block_out_channels=(16, 32, 32, 32),
+            down_block_types=(*("CrossAttnDownBlock2D",) * above, "DownBlock2D"),
+            up_block_types=("UpBlock2D", *("CrossAttnUpBlock2D",) * above),
+            block_out_channels=channels,
             layers_per_block=1,
             norm_num_groups=4,
             cross_attention_dim=TEXT_WIDTH,
-            **KINDS[kind],
+            **settings,
         )
     return unet.eval().requires_grad_(False)
 
@@ -47,7 +53,7 @@ def tiny_inputs(*, height: int = 128, width: int = 128) -> dict[str, Any]:
     return {"sample": latent.repeat(2, 1, 1, 1), "encoder_hidden_states": text}
 
 
-def tiny_pipeline(kind: str) -> StableDiffusionPipeline:
+def tiny_pipeline(kind: str, channels: tuple[int, ...] = FOUR_LEVELS) -> StableDiffusionPipeline:
     """A whole pipeline; the tokenizer is that of the shapes model."""
     tokenizer = CLIPTokenizer.from_pretrained(PIPELINE_FOLDER / "tokenizer")
     with torch.random.fork_rng():
@@ -75,7 +81,7 @@ def tiny_pipeline(kind: str) -> StableDiffusionPipeline:
         vae=vae.eval(),
         text_encoder=text.eval(),
         tokenizer=tokenizer,
-        unet=tiny_unet(kind),
+        unet=tiny_unet(kind, channels),
         scheduler=DDIMScheduler(
             beta_start=0.00085,
             beta_end=0.012,
