@@ -181,14 +181,15 @@ def test_a_decoder_cut_over_the_ranks_gives_the_same_picture(made: Made) -> None
         assert np.abs(result.image - whole.image).max() <= 1e-4
 
 
-FEW_STEPS = ("num_inference_steps=6", "warmup_steps=1")
+FEW = ("num_inference_steps=6", "warmup_steps=1", "width=128")
+"""Steps and columns that show an order; four slices take all 256 rows."""
 
 
 @pytest.fixture
 def of_shapes(typed: Typed, results: dict[str, dict[str, list[Result]]]) -> torch.Tensor:
     """Final latents of the reference of the shapes model, which is run once."""
     if "shapes" not in results:
-        [reference] = run_pipelines([typed("preset=reference", *FEW_STEPS)], CIRCLE)
+        [reference] = run_pipelines([typed("preset=reference", *FEW)], CIRCLE)
         results["shapes"] = {"reference": reference}
     return results["shapes"]["reference"][0].latents
 
@@ -196,7 +197,7 @@ def of_shapes(typed: Typed, results: dict[str, dict[str, list[Result]]]) -> torc
 @pytest.mark.ranks
 def test_without_the_cfg_repair_guidance_mixes_in_a_frozen_half(typed: Typed, of_shapes: torch.Tensor) -> None:
     """The shapes model. Guide without repair, with it, otil (GroupNorm synchronised): each closer to the reference."""
-    cell = functools.partial(typed, *FEW_STEPS, "topology=4gpu_split")
+    cell = functools.partial(typed, *FEW, "topology=4gpu_split")
     configs = [
         cell("preset=guide", "preset.cfg_repair=false", "refresh.period=0"),
         cell("preset=guide", "refresh.period=0"),
@@ -212,7 +213,7 @@ def test_without_the_cfg_repair_guidance_mixes_in_a_frozen_half(typed: Typed, of
 def test_methods_leave_the_reference_in_the_order_of_what_they_exchange(typed: Typed, of_shapes: torch.Tensor) -> None:
     """The shapes model on four slices, in the order of benchmarks/shapes_quality.md (ten pictures)."""
     presets = ("full_sync", "distrifusion", "otil", "guide", "naive_patch")
-    where = ("topology=4gpu_nosplit", "refresh=never", *FEW_STEPS)
+    where = ("topology=4gpu_nosplit", "refresh=never", *FEW)
     configs = [typed(f"preset={preset}", *where) for preset in presets]
     distances = [distance(results, of_shapes) for results in run_pipelines(configs, CIRCLE)]
     print("order", distances)
