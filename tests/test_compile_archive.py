@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +21,12 @@ ONE_GRAPH = torch._inductor.config.patch(compile_threads=1, cpp_cache_precompile
 """What Inductor makes ready for many graphs takes longer than one."""
 
 
-def test_a_graph_is_compiled_on_the_first_machine_only(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A machine is a folder of Inductor's cache here, a process what torch.compiler.reset leaves."""
+@pytest.fixture
+def started_on(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Compiled]:
+    """Compile one graph. A machine is a folder of Inductor's cache here, a process what torch.compiler.reset leaves."""
     config = effective(typed("preset=reference", "engine=compiled"))
-    kept = tmp_path / "archives"
-    monkeypatch.setenv(compile_archive.VARIABLE, str(kept))
 
-    def started_on(machine: str) -> Compiled:
+    def started(machine: str) -> Compiled:
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / machine))
         torch.compiler.reset()
         call = torch.compile(lambda x: (x.sin() + 1).exp(), fullgraph=True, dynamic=False)
@@ -35,6 +34,17 @@ def test_a_graph_is_compiled_on_the_first_machine_only(
             torch.testing.assert_close(call(torch.zeros(3)), torch.full((3,), torch.e))
         return compiled
 
+    return started
+
+
+def test_a_graph_is_compiled_on_the_first_machine_only(
+    started_on: Callable[[str], Compiled],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = tmp_path / "archives"
+    monkeypatch.setenv(compile_archive.VARIABLE, str(kept))
     assert started_on("first") == Compiled(found=0, made=1, archive="written")
     assert started_on("first") == Compiled(found=1, made=0, archive=None)
     assert started_on("second") == Compiled(found=1, made=0, archive="read")
@@ -42,10 +52,36 @@ def test_a_graph_is_compiled_on_the_first_machine_only(
     (archive,) = kept.iterdir()
     archive.write_bytes(archive.read_bytes()[:100])
     assert started_on("third") == Compiled(found=0, made=1, archive="written")
-    assert "its graphs are compiled again" in caplog.text
+    assert "is compiled again" in caplog.text
     assert started_on("fourth").archive == "read"
-    monkeypatch.setenv(compile_archive.VARIABLE, "")
-    assert started_on("fifth") == Compiled(found=0, made=1, archive=None)
+    archive.write_bytes(archive.read_bytes()[:100])
+    assert started_on("fourth") == Compiled(found=1, made=0, archive="written")  # of what the machine has
+    caplog.clear()
+    with monkeypatch.context() as others:  # an archive of another user, a full disk
+        others.setattr(os, "utime", refuse)
+        others.setattr(CompileArchive, "_note_stamp", refuse)
+        assert started_on("fifth") == Compiled(found=1, made=0, archive="read")
+    assert compile_archive.__name__ not in caplog.text
+
+
+def refuse(*_: object) -> None:
+    raise PermissionError
+
+
+@pytest.mark.parametrize("folder", ["", "a file", "~nobody_here/archives", "x" * 300])
+def test_a_folder_that_cannot_be_costs_the_archive_alone(
+    started_on: Callable[[str], Compiled],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    folder: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file").touch()
+    Path("~nobody_here").touch()
+    monkeypatch.setenv(compile_archive.VARIABLE, folder)
+    assert started_on("machine") == Compiled(found=0, made=1, archive=None)
+    assert ("kept on this machine alone" in caplog.text) == bool(folder)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Engine(StrEnum):
 
 
 class Products(StrEnum):
-    """What the matrix products of the transformer blocks multiply."""
+    """What matrix products of the transformer blocks multiply."""
 
     model_dtype = "model_dtype"
     """Numbers of model.dtype."""

@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class CompileArchive:
         self._path = None if folder is None else folder / name
         self._note = Path(compiler_folder(), f"otil_exp-{name}")  # which archive this machine's cache has
         self._writes = ranks.slice_index == 0
+        self._broken = False
 
     @contextmanager
     def used(self) -> Iterator[Compiled]:
@@ -77,26 +78,32 @@ class CompileArchive:
 
     def _read(self) -> bool:
         """Bring the archive into this machine's cache, unless it is there."""
-        if self._path is None or not self._path.exists() or self._noted() == self._stamp():
+        if self._path is None:
             return False
         try:
+            if not self._path.exists() or self._noted() == self._stamp():
+                return False
             if torch.compiler.load_cache_artifacts(self._path.read_bytes()) is None:
                 raise ValueError("it is no archive of this version of PyTorch")
-            os.utime(self._path)
-            self._note_stamp()
         except Exception as error:  # whatever is wrong with it, what it holds can be compiled again
-            _log.warning("%s is left alone, and its graphs are compiled again: %s", self._path, error)
+            self._broken = True
+            _log.warning("%s cannot be read, and what this machine lacks is compiled again: %s", self._path, error)
             return False
+        with suppress(OSError):  # of somebody else's archive, or on a full disk: it is only read once more
+            self._note_stamp()
+            os.utime(self._path)
         return True
 
     def _write(self, compiled: Compiled) -> bool:
         """Write the archive where it lacks something; whether it was written."""
-        if self._path is None or not self._writes or not (compiled.made or not self._path.exists()):
-            return False
-        artifacts = torch.compiler.save_cache_artifacts()
-        if artifacts is None:  # nothing went through Inductor
+        if self._path is None or not self._writes:
             return False
         try:
+            if not (compiled.made or self._broken or not self._path.exists()):
+                return False
+            artifacts = torch.compiler.save_cache_artifacts()
+            if artifacts is None:  # nothing went through Inductor
+                return False
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, lambda beside: beside.write_bytes(artifacts[0]))
             self._note_stamp()
@@ -124,7 +131,7 @@ def _folder() -> Path | None:
     named = os.environ.get(VARIABLE)
     if named is None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otil_exp" / "compiled"
-    return Path(named).expanduser() if named else None
+    return Path(os.path.expanduser(named)) if named else None  # Path's own fails for a user that is not there
 
 
 def _key(config: ExperimentConfig, ranks: RankContext) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import tempfile
 
 from otil_exp.choices import DeviceKind, Engine
@@ -27,4 +28,13 @@ def check_compile_cache(config: ExperimentConfig) -> None:
 
 def compiler_folder() -> str:
     """The folder of this machine where PyTorch keeps what it compiled."""
-    return os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    return os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{_user()}")
+
+
+def _user() -> str:
+    """As PyTorch has it (cache_dir_utils of torch._inductor, slow to import); in containers a user may have no name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid_{os.getuid()}"
+    return re.sub(r'[\\/:*?"<>|]', "_", name)

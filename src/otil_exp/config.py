@@ -171,7 +171,7 @@ class EngineConfig:
     """Whether the VAE decodes a slice a rank, exactly, instead of the whole picture on rank 0."""
 
     products: Products = Products.model_dtype
-    """model_dtype, or fp8: what the matrix products of the transformer blocks multiply."""
+    """model_dtype, or fp8: what matrix products of the transformer blocks multiply."""
 
 
 @dataclass

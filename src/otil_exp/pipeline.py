@@ -182,7 +182,7 @@ class RankPipeline:
             return None
         return {
             "kind": "fp8",
-            "layers": len(self._products.layers),
+            "layers": self._products.multiplying(),
             "margin": MARGIN,
             "calibrated_on": self._calibrated_on,
             "overflow": self._products.overflow(),

@@ -57,3 +57,9 @@ def test_all_ranks_calibrate_alike_in_every_engine(typed: Typed, two_levels: tup
         assert own[2]["calibrated_on"]["steps"] == 2
     called, compiled = (first[name][0].keys() for name in ("otil in fp8", "otil in fp8, compiled"))
     assert called != compiled  # distrifuser's layers, and ours
+    said = {name: [set(rank[name][2]["layers"]) for rank in (first, second)] for name in PAIRS}
+    transformers = {name.partition(".attn")[0] for name in compiled if ".attn1.to_qkv" in name}
+    assert len(said["otil in fp8"][0]) == 5 * len(transformers)  # query; keys and values; query; in; out
+    assert len(said["otil in fp8, compiled"][0]) == 4 * len(transformers)
+    assert len(set.union(*said["fold in fp8"])) == 6 * len(transformers)
+    assert not set.intersection(*said["fold in fp8"])

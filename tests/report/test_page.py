@@ -67,6 +67,17 @@ def test_a_failed_run_says_which_rank_and_why_and_shows_what_it_made(tmp_path: P
     assert html.count("no picture (failed)") == 1
 
 
+def test_what_fp8_cut_stands_in_the_page(tmp_path: Path) -> None:
+    calibrated = {"kind": "fp8", "layers": 42, "calibrated_on": {"prompt": EVIL, "seed": 0, "steps": 2}}
+    make_run(tmp_path, "1", products=calibrated | {"overflow": 7, "overflow_worst": {"up.ff": 6, "down.ff": 1}})
+    make_run(tmp_path, "2", products=calibrated | {"overflow": 0, "overflow_worst": {}})
+    make_run(tmp_path, "3")
+    first, second = re.findall("<dt>products</dt><dd>(.*?)</dd>", page(tmp_path))
+    assert first.startswith("fp8 in 42 layers, scales of prompt &lt;script&gt;")
+    assert first.endswith("; 7 values cut, most in up.ff")
+    assert second.endswith("; 0 values cut")
+
+
 def test_a_half_done_run_and_missing_metrics_make_a_page(tmp_path: Path) -> None:
     make_reference(tmp_path)
     make_run(tmp_path, "1", status="running", ended=None, metrics={"ref/psnr": 30.0})

@@ -48,7 +48,9 @@ class Painter:
         self.calibrated_on.append(seed)
 
     def products(self) -> dict[str, Any] | None:
-        return None if self.overflow is None else {"kind": "fp8", "margin": 2.0, "overflow": self.overflow}
+        if self.overflow is None:
+            return None
+        return {"kind": "fp8", "margin": 2.0, "layers": [f"layer{i}" for i in range(9)], "overflow": self.overflow}
 
     def __call__(self, prompt: str, seed: int, **options: Any) -> Generated:
         if seed == self.dies_at:
@@ -140,7 +142,8 @@ def test_what_fp8_cut_is_in_the_record_and_said(tmp_path: Path, caplog: pytest.L
     made_by(Painter(overflow={f"layer{i}": i for i in range(1, 8)}), folder, 2)
     assert folder.record["products"]["overflow"] == 28
     assert folder.record["products"]["overflow_worst"] == {f"layer{i}": i for i in (7, 6, 5, 4, 3)}
-    assert "28 values of 7 layers" in caplog.text
+    assert folder.record["products"]["layers"] == 9
+    assert "28 in 7 of 9 layers" in caplog.text
     made_by(Painter(), RunFolder(tmp_path / "other"), 1)
     assert "products" not in RunFolder(tmp_path / "other").record
 

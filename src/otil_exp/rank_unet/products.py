@@ -171,6 +171,10 @@ class Fp8Products:
                 layer.calibrating = False
         self._settle(self._largest_of_all(ranks))
 
+    def multiplying(self) -> list[str]:
+        """Layers of this rank that were called: beside merged projections distrifuser keeps those they are made of."""
+        return sorted(name for name, layer in self.layers.items() if layer.overflow is not None)
+
     def overflow(self) -> dict[str, int]:
         """Values that were cut since calibration on this rank, by layer; layers without any are left out."""
         counts = {name: int(layer.overflow.sum()) for name, layer in self.layers.items() if layer.overflow is not None}

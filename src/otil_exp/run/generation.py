@@ -110,17 +110,19 @@ def note_products(pipeline: RankPipeline, folder: RunFolder) -> None:
     own = pipeline.products()
     if own is None:
         return
-    by_rank: list[dict[str, int]] = _gathered(pipeline.ranks, own["overflow"])
+    by_rank: list[dict[str, Any]] = _gathered(pipeline.ranks, own)
     if not pipeline.ranks.is_main:
         return
-    total = sum((Counter(one) for one in by_rank), Counter[str]())
+    layers = set[str]().union(*(one["layers"] for one in by_rank))  # ranks that cut a UNet by depth have others each
+    total = sum((Counter(one["overflow"]) for one in by_rank), Counter[str]())
     worst = dict(total.most_common(WORST_LAYERS))
-    folder.update_record(products=own | {"overflow": total.total(), "overflow_worst": worst})
+    said = {"layers": len(layers), "overflow": total.total(), "overflow_worst": worst}
+    folder.update_record(products=own | said)
     if total:
         _log.warning(
-            "engine.products=fp8: %d values of %d layers were larger than %g times the largest one of the calibration, "
-            "and were cut; most in %s",
-            *(total.total(), len(total), own["margin"], next(iter(worst))),
+            "engine.products=fp8: values were cut, since they were larger than %g times the largest one of the "
+            "calibration: %d in %d of %d layers, most in %s",
+            *(own["margin"], total.total(), len(total), len(layers), next(iter(worst))),
         )
 
 

@@ -27,8 +27,8 @@ class Tensor(Method[TensorConfig]):
         shards, architecture = self.topology(preset, config).slices, architecture_of(config.model)
         if shards > 1 and config.engine.products is Products.fp8:
             raise ValueError(
-                f"engine.products=fp8 with preset={preset.name}: distrifuser's layers multiply by parts of the weights "
-                "themselves, so half of their products would stay as they are; use engine.products=model_dtype"
+                f"engine.products=fp8 with preset={preset.name}: distrifuser's feed-forward layers multiply by the "
+                "weight of another, which would be one of 8-bit floats then; use engine.products=model_dtype"
             )
         counts = [(count, "channels") for count in architecture.channels]
         counts.append((architecture.norm_groups, "GroupNorm groups"))
