@@ -52,7 +52,7 @@ SINGLE = [
     (("++foo=1", "+bar=2"), ("foo: there is no such setting", "bar: there is no such setting")),
     (("+preset.transmit.scores=l2",), ("preset.transmit.scores: there is no", "did you mean preset.transmit.score")),
     (("preset=balanced", "preset.transmit={zzz: 1}"), ("preset.transmit.zzz: there is no such setting",)),
-    (("preset=balanced", "preset.transmit={score: l2}"), ("preset=balanced has no", "preset=guide or preset=otil")),
+    (("preset=balanced", "preset.transmit={score: l2}"), ("preset=balanced has no", "preset=guide", "preset=otil")),
     (("prompts.texts=[[a]]",), ("an entry of a list is one value",)),
     (("warmup=3",), ("did you mean warmup_steps",)),
     (("~preset",), ("no value", "use preset= one of ", " balanced,", "reference")),

@@ -12,7 +12,7 @@ from scipy import stats
 from otil_exp.report.collect import Run, collect
 from otil_exp.report.columns import PSNR
 from otil_exp.report.figures import figures
-from otil_exp.report.paired import Difference, against_best, difference, needed_errors
+from otil_exp.report.paired import NEEDED_IN_WORDS, Difference, against_best, difference, needed_errors
 from report.folders import make_run
 
 
@@ -37,6 +37,12 @@ def test_a_difference_is_the_mean_of_differences_with_their_error(tmp_path: Path
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 11, 12, 20, 60, 1000])
 def test_so_many_errors_are_needed_as_student_says(n: int) -> None:
     assert needed_errors(n) == pytest.approx(stats.t.ppf(0.975, n - 1), abs=0.006)
+
+
+def test_the_words_for_it_are_its_figures() -> None:
+    in_words = "4.3 standard errors of the paired difference at 3 prompts, 2.3 at 10, 2 at 60"
+    assert [f"{needed_errors(n):.1f}" for n in (3, 10, 60)] == ["4.3", "2.3", "2.0"]
+    assert in_words in NEEDED_IN_WORDS
 
 
 def test_chance_tells_methods_apart_in_five_of_a_hundred_cases() -> None:

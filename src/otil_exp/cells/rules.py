@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import PurePath
-from shutil import which
 
-from otil_exp.choices import DeviceKind, Dtype, Engine, Mode, Scheduler, TrackerKind
+from otil_exp.cells.machine_rules import check_machine
+from otil_exp.cells.refuse import refuse
+from otil_exp.choices import Mode, Scheduler, TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange import QUANTIZERS
-from otil_exp.launch.narrow_link import NarrowLink, obstacle
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.topology_advice import typed
@@ -32,17 +31,11 @@ MOST_GUIDANCE = 1000.0
 MOST_PIXELS = 178_956_970
 """Of a picture: Pillow takes a file of more for an attack, and would not read it back."""
 
-MOST_RANKS = MOST_THREADS = 1024
+MOST_RANKS = 1024
 """More is a slip of the finger, and would take the machine down before it fails."""
 
 LONGEST_S = 1e7
 """Of a bound on time, seconds (four months): far below what torch's own counters hold."""
-
-FASTEST_MBIT = 1e6
-"""Of a limited link, Mb/s: more than ranks of one machine send through sockets."""
-
-LONGEST_DELAY_MS = 1e4
-"""Of a limited link: a slip of the finger beyond it, as every message would wait so long."""
 
 NO_PROJECT = "/\\#?%:"
 """What W&B takes in no name of a project, nor more than 128 characters."""
@@ -60,8 +53,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_decode(config, topology)
     _check_codec(config)
     method_of(config).check(config.preset, config)
-    _check_device(config, topology)
-    _check_link(config, topology)
+    check_machine(config, topology)
     check_metrics(config.metrics)
     _check_benchmark(config)
     _check_launch(config)
@@ -70,23 +62,23 @@ def validate(config: ExperimentConfig) -> None:
 
 def _check_name(config: ExperimentConfig) -> None:
     alone = PurePath(config.name).parts == (config.name,) and config.name not in (".", "..")
-    _refuse([(not alone, f"name={config.name}: use the name of one folder below output_dir, such as name=sweep")])
+    refuse([(not alone, f"name={config.name}: use the name of one folder below output_dir, such as name=sweep")])
 
 
 def _check_ranks(config: ExperimentConfig) -> None:
     ranks = config.topology.world_size
-    _refuse([(ranks > MOST_RANKS, f"topology.world_size={ranks}: use 1 to {MOST_RANKS}, such as topology=4gpu_split")])
+    refuse([(ranks > MOST_RANKS, f"topology.world_size={ranks}: use 1 to {MOST_RANKS}, such as topology=4gpu_split")])
 
 
 def _check_codec(config: ExperimentConfig) -> None:
     """A name that does not exist is one for methods without a codec, too."""
     quantizer, known = config.codec.quantizer, ", ".join(QUANTIZERS)
-    _refuse([(quantizer not in QUANTIZERS, f"codec.quantizer={quantizer}: use one of {known}")])
+    refuse([(quantizer not in QUANTIZERS, f"codec.quantizer={quantizer}: use one of {known}")])
 
 
 def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
     scale = config.guidance_scale
-    _refuse(
+    refuse(
         [
             (
                 not (1 <= scale <= MOST_GUIDANCE),
@@ -104,7 +96,7 @@ def _check_guidance(config: ExperimentConfig, topology: Topology) -> None:
 def _check_steps(config: ExperimentConfig) -> None:
     steps, warmup, period = config.num_inference_steps, config.warmup_steps, config.refresh.period
     most = MOST_STEPS[config.scheduler]
-    _refuse(
+    refuse(
         [
             (
                 not 1 <= steps <= most,
@@ -149,16 +141,16 @@ def _check_size(config: ExperimentConfig) -> None:
         )
         below, above = value // unit * unit, (value // unit + 1) * unit
         near = f"{name}={max(above, unit)}" if below <= 0 else f"{name}={below} or {name}={above}"
-        _refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
+        refuse([(value <= 0 or value % unit != 0, f"{name}={value} {over}: use {near}")])
     pixels = config.height * config.width
     sentence = f"height={config.height} width={config.width}: a picture has at most {MOST_PIXELS} pixels"
-    _refuse([(pixels > MOST_PIXELS, f"{sentence}; use such as height=8192 width=8192")])
+    refuse([(pixels > MOST_PIXELS, f"{sentence}; use such as height=8192 width=8192")])
 
 
 def _check_decode(config: ExperimentConfig, topology: Topology) -> None:
     unit = architecture_of(config.model).vae_factor * topology.world_size
     below = config.height // unit * unit
-    _refuse(
+    refuse(
         [
             (
                 config.engine.sliced_decode and config.height % unit != 0,
@@ -169,82 +161,11 @@ def _check_decode(config: ExperimentConfig, topology: Topology) -> None:
     )
 
 
-def _check_device(config: ExperimentConfig, topology: Topology) -> None:
-    kind, captured = config.device.kind, config.engine.name is Engine.cuda_graph
-    compiled, compiler = config.engine.name is Engine.compiled, os.environ.get("CXX", "g++")
-    _refuse(
-        [
-            (
-                compiled and kind is DeviceKind.cpu and which(compiler) is None,
-                f"engine=compiled with device=cpu needs a C++ compiler, and {compiler} is not on the PATH: "
-                "install one (apt-get install g++), name yours in CXX, or use engine=eager",
-            ),
-            (
-                compiled and kind is not DeviceKind.cpu and find_spec("triton") is None,
-                "engine=compiled needs triton, which comes with PyTorch for CUDA on Linux and is not installed: "
-                "use engine=cuda_graph or engine=eager",
-            ),
-            (
-                captured and kind is DeviceKind.cpu,
-                "engine=cuda_graph with device=cpu: there is no GPU to capture on; use engine=eager",
-            ),
-            (
-                captured and kind is DeviceKind.shared_gpu and topology.world_size > 1,
-                "engine=cuda_graph with device=shared_gpu: gloo's collectives cannot be captured; use engine=eager",
-            ),
-            (
-                kind is DeviceKind.cpu and config.model.dtype is Dtype.float16,
-                "model.dtype=float16 with device=cpu: half precision on a CPU is emulated; use model.dtype=float32",
-            ),
-            (
-                config.device.threads is not None and not 1 <= config.device.threads <= MOST_THREADS,
-                f"device.threads={config.device.threads}: use 1 to {MOST_THREADS}, or null to share the cores out",
-            ),
-        ]
-    )
-
-
-def _check_link(config: ExperimentConfig, topology: Topology) -> None:
-    device = config.device
-    mbit, delay = device.link_mbit, device.link_delay_ms
-    _refuse(
-        [
-            (
-                not 0 <= mbit <= FASTEST_MBIT,
-                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, at most "
-                f"{FASTEST_MBIT:.0f}, or 0 for no limit",
-            ),
-            (
-                not 0 <= delay <= LONGEST_DELAY_MS,
-                f"device.link_delay_ms={delay}: use milliseconds, such as device.link_delay_ms=1, at most "
-                f"{LONGEST_DELAY_MS:.0f}, or 0",
-            ),
-            (
-                delay > 0 and mbit == 0,
-                f"device.link_delay_ms={delay} delays a link that device.link_mbit limits: use device.link_mbit=1000, "
-                "or device.link_delay_ms=0",
-            ),
-            (
-                mbit > 0 and device.kind is DeviceKind.cuda,
-                f"device.link_mbit={mbit} with device=cuda: NCCL's ranks of one machine use no network; use "
-                "device=cpu, device=shared_gpu or device.link_mbit=0",
-            ),
-            (
-                mbit > 0 and config.tracker.name is TrackerKind.wandb,
-                f"device.link_mbit={mbit} with tracker=wandb: such ranks reach each other and nothing else; use "
-                "tracker=wandb_offline",
-            ),
-        ]
-    )
-    if mbit and topology.world_size > 1 and (why := obstacle(NarrowLink(mbit, delay))):
-        raise ValueError(f"device.link_mbit={mbit} is not possible here: {why}; use device.link_mbit=0")
-
-
 def _check_tracker(config: ExperimentConfig) -> None:
     tracker, wanted = config.tracker, config.tracker.name is not TrackerKind.none
     bounds = {name: getattr(tracker, name) for name in ("init_timeout_s", "finish_timeout_s")}
     no_project = len(tracker.project) > 128 or any(character in tracker.project for character in NO_PROJECT)
-    _refuse(
+    refuse(
         [
             (
                 wanted and find_spec("wandb") is None,
@@ -269,7 +190,7 @@ def _check_tracker(config: ExperimentConfig) -> None:
 
 def _check_benchmark(config: ExperimentConfig) -> None:
     benchmark = config.benchmark
-    _refuse(
+    refuse(
         [
             (
                 config.mode is Mode.benchmark and benchmark.repeats <= 2 * benchmark.drop_extremes,
@@ -284,7 +205,7 @@ def _check_benchmark(config: ExperimentConfig) -> None:
 
 def _check_launch(config: ExperimentConfig) -> None:
     bound = config.launch.collective_timeout_s
-    _refuse(
+    refuse(
         [
             (
                 not (0 < bound <= LONGEST_S),
@@ -292,10 +213,3 @@ def _check_launch(config: ExperimentConfig) -> None:
             )
         ]
     )
-
-
-def _refuse(rules: list[tuple[bool, str]]) -> None:
-    """Raise the sentence of the first rule that is broken."""
-    for broken, sentence in rules:
-        if broken:
-            raise ValueError(sentence)

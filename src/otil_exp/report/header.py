@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from otil_exp.report.collect import Run
 from otil_exp.report.comparable import engine, machine, model, size
+from otil_exp.report.paired import NEEDED_IN_WORDS
 
 GLOSSARY = {
     "rank": "one process of a run, usually one GPU; rank 0 keeps time.",
@@ -26,7 +27,7 @@ GLOSSARY = {
     "±": "standard error of the mean over prompts. It also holds how different prompts are: two methods on the same "
     "prompts are told apart by their paired difference, which is much finer.",
     "≈": "not told apart from the best: over the same prompts, chance leaves such a paired difference in more than 5 % "
-    "of cases (Student's t: less than 4.3 standard errors at 3 prompts, 2.3 at 10, 2 at 60).",
+    f"of cases ({NEEDED_IN_WORDS}).",
 }
 """The words of a report, in plain ones."""
 

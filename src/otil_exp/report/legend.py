@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from otil_exp.report.collect import Run
 from otil_exp.report.columns import Column
 from otil_exp.report.figures import figures
+from otil_exp.report.paired import NEEDED_IN_WORDS
 
 TIMES = "ms/step and MB/step: means over the steps after warm-up, time of rank 0, bytes that a rank sends."
 
-TIED = (
-    "≈: over the same prompts not told apart from the best (5 % level, Student's t: 4.3 standard errors of the paired "
-    "difference at 3 prompts, 2.3 at 10, 2 at 60)."
-)
+TIED = f"≈: over the same prompts not told apart from the best (5 % level, {NEEDED_IN_WORDS})."
 
 MEMORY = "Peak MiB: most GPU memory that rank 0's tensors took."
 

@@ -32,6 +32,9 @@ class Difference:
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """97.5 % quantiles of Student's t with 1 to 9 degrees of freedom."""
 
+NEEDED_IN_WORDS = "Student's t: 4.3 standard errors of the paired difference at 3 prompts, 2.3 at 10, 2 at 60"
+"""`needed_errors`, for the tables and pages that have a mark of it."""
+
 
 def needed_errors(n: int) -> float:
     """Standard errors that a mean over n values must be away from zero at the 5 % level (Student's t, n >= 2)."""
