@@ -54,6 +54,10 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert not missing
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    assert [name for name in PAGES if name != "README.md" and f"](docs/{name})" not in README] == []
+
+
 def test_the_python_way_in_runs_as_printed(tmp_path: Path) -> None:
     code = (
         SNIPPETS[0]
