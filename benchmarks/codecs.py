@@ -9,10 +9,10 @@ medians.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 
 import torch
 
+from benchmarks import replayed
 from otil_exp.exchange import Codec
 
 VALUES = 21_000_000
@@ -33,21 +33,7 @@ def main() -> None:
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """Median time of a call, recorded once and replayed."""
-    call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times = []
-    for _ in range(ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(REPLAYS):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1000 * start.elapsed_time(end) / REPLAYS)
-    return median(times)
+    return replayed.microseconds([call], rounds=ROUNDS, replays=REPLAYS)
 
 
 if __name__ == "__main__":

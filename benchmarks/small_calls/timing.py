@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 
 import torch
 from torch import Tensor
 
+from benchmarks import replayed
 from benchmarks.small_calls.case import ON_CPU
 
 ROUNDS, REPLAYS = 9, 3
@@ -18,28 +18,12 @@ AWAKE_S = 1.0
 
 
 def microseconds(calls: Sequence[Callable[[], Tensor]]) -> float:
-    """Of one of the calls, which take turns in one CUDA graph: median of rounds."""
+    """Of one of the calls, which take turns in one CUDA graph; on a CPU of the first, once."""
     if ON_CPU:
         start = time.perf_counter()
         calls[0]()
         return 1e6 * (time.perf_counter() - start)
-    for call in calls[:3]:
-        call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    graph.replay()
-    times = []
-    for _ in range(ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(REPLAYS):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1000 * start.elapsed_time(end) / REPLAYS / len(calls))
-    return median(times)
+    return replayed.microseconds(calls, rounds=ROUNDS, replays=REPLAYS)
 
 
 def wake() -> None:
