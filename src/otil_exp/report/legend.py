@@ -13,7 +13,7 @@ TIMES = "ms/step and MB/step: means over the steps after warm-up, time of rank 0
 
 TIED = f"≈: over the same prompts not told apart from the best (5 % level, {NEEDED_IN_WORDS})."
 
-MEMORY = "Peak MiB: most GPU memory that rank 0's tensors took."
+MEMORY = "Peak MiB: most GPU memory that a rank's tensors took, of the rank that took most."
 
 STAGES = (
     "Stages: parts of a UNet cut by depth, one a rank. Oldest: most steps between a step and the latent that a part of "
