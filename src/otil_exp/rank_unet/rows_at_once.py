@@ -1,4 +1,4 @@
-"""How kernels read the rows that LayerNorm normalises."""
+"""How kernels read rows that they sum over: those of LayerNorm, and what fp8 counts beside GEGLU."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class CarryingBlock(nn.Module):
         self.attn1, self.attn2, self.ff = block.attn1, block.attn2, block.ff
 
     def forward(self, tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor) -> Tokens:
-        """tokens, added: (n, tokens, C); text: (n, text tokens, width)."""
+        """tokens, added: (n, tokens, C); text: (n, text tokens, width). added: what the block before left, None for
+        the first of a transformer."""
         if self.name is None or not torch.compiler.is_compiling():
             return self.called(tokens, added, text)
         found: Tokens = torch.ops.otil_exp.block(tokens, added, text, self.name)
