@@ -46,6 +46,8 @@ def main() -> None:
     predict(unet, inputs)  # makes the context that a silent step reads
     form = "synchronous" if options.synchronous else "silent"
     stepped = unet if options.synchronous else silent_copy(unet)
+    torch._inductor.config.fx_graph_cache = False
+    torch._functorch.config.enable_autograd_cache = False
     without_kernels()
     graphs = seconds_of_graphs()
     compiled = partial(torch.compile, fullgraph=True, dynamic=False)
@@ -74,8 +76,7 @@ def seconds_of_graphs() -> list[float]:
 
 
 def without_kernels() -> None:
-    torch._inductor.config.fx_graph_cache = False
-    torch._functorch.config.enable_autograd_cache = False
+    """Let this process compile no C++."""
     AsyncCompile.cpp_pybinding = lambda self, *arguments, **options: _NoKernel()
 
 

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from benchmarks.fake_peers import rank_0
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import RankPipeline, build_pipeline
 from otil_exp.schema import register_schema
@@ -54,7 +54,7 @@ def main() -> int:
     device = torch.device("cuda", 0) if options.device == "cuda" else torch.device("cpu")
     for method in (METHODS[int(position)] for position in options.methods.split(",")):
         config = effective(options, method)
-        with build_pipeline(config, rank_0(topology_of(config), device)) as pipeline:
+        with build_pipeline(config, among_fake_peers(topology_of(config), device)) as pipeline:
             print(f"| {' '.join(method)} | {cost(pipeline)} |", flush=True)
         del pipeline
         gc.collect()

@@ -24,7 +24,6 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
-from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.measure import host_waits
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
@@ -32,6 +31,7 @@ from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.exchange import BlockGrid, LatentExchange, ReplayedExchange
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
@@ -80,7 +80,7 @@ def composed(preset: str, engine: str) -> ExperimentConfig:
 def picture(config: ExperimentConfig) -> dict[str, Any]:
     """What one picture after another takes, the first untimed."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ranks = rank_0(topology_of(config), device)
+    ranks = among_fake_peers(topology_of(config), device)
     start = time.perf_counter()
     with build_pipeline(config, ranks) as pipeline:
         found: dict[str, Any] = {"ready_s": time.perf_counter() - start, "runs_as": pipeline.runs_as}
@@ -112,7 +112,7 @@ def denoising(pipeline: Any) -> dict[str, float]:
 def exchanges_us() -> dict[str, float]:
     """GPU time of an exchange at K=64, k=16, without NCCL, called and replayed, microseconds."""
     found = {}
-    ranks = rank_0(Topology(world_size=4, split_batch=False), torch.device("cuda"))
+    ranks = among_fake_peers(Topology(world_size=4, split_batch=False), torch.device("cuda"))
     latents = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.float16)
     called = LatentExchange(BlockGrid(32, 128, 8), 0, slices=4, k=16, group=ranks.batch_group)
     replayed = ReplayedExchange(called, TrafficCounter(), CudaGraphRecorder())

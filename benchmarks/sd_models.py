@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from benchmarks.fake_peers import rank_0
 from benchmarks.sd_tables import tables
 from otil_exp.cells.prepare import prepare
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.models.architecture import PUBLISHED, Architecture
 from otil_exp.models.random_weights import random_pipeline
 from otil_exp.pipeline import build_pipeline
@@ -129,7 +129,7 @@ def rank_alone(case: Case, out: Path, small: bool) -> dict[str, Any]:
     topology = Topology(**asdict(config.topology))
     device = torch.device("cuda" if GPU else "cpu")
     start = time.perf_counter()
-    with build_pipeline(config, rank_0(topology, device)) as pipeline:
+    with build_pipeline(config, among_fake_peers(topology, device)) as pipeline:
         ready_s = time.perf_counter() - start
         made = [pipeline("a cat", 0, decode=False) for _ in range(4)][1:]  # the first one warms up
         best = min(made, key=lambda generated: sum(step.ms for step in generated.steps))

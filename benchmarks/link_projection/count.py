@@ -14,10 +14,10 @@ import torch
 from diffusers import UNet2DConditionModel
 from hydra import compose, initialize_config_dir
 
-from benchmarks.fake_peers import rank_0
 from otil_exp.cells.prepare import prepare
 from otil_exp.conf_tree import conf_folder
 from otil_exp.config import ExperimentConfig
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.methods.geometry import latent_size, steps_of, topology_of
 from otil_exp.methods.rooms import step_of
 from otil_exp.models.architecture import SDXL
@@ -48,7 +48,8 @@ def counted(method: str, world_size: int) -> dict[str, tuple[int, Counter[Messag
     traffic, steps = TrafficCounter(), steps_of(config)
     height, width = latent_size(config)
     rank_unet = RankUNet(
-        step_of(config).build(config, rank_0(topology_of(config), DEVICE), unet, traffic), (2, 4, height, width)
+        step_of(config).build(config, among_fake_peers(topology_of(config), DEVICE), unet, traffic),
+        (2, 4, height, width),
     )
     latents = torch.zeros(1, 4, height, width, device=DEVICE, dtype=torch.half)
     inputs = {

@@ -9,12 +9,12 @@ import torch
 import torch._inductor.config
 from diffusers import UNet2DConditionModel
 
-from benchmarks.fake_peers import rank_0
 from benchmarks.one_gpu_speed.cases import Case
 from otil_exp.cells.normal_form import effective
 from otil_exp.choices import Engine, Scheduler
-from otil_exp.compile_archive import CompileArchive
+from otil_exp.compile_ahead import compiling
 from otil_exp.config import EngineConfig, ExperimentConfig, MethodConfig, ModelConfig, TopologyConfig
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.methods.exchanging_layers.config import ExchangingLayersConfig, SyncMode
 from otil_exp.methods.rooms import step_of
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
@@ -22,6 +22,7 @@ from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.models.architecture import SDXL
 from otil_exp.models.loading import Models
 from otil_exp.rank_unet import kernel_choice
+from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.kinds import StepKinds, steady
 from otil_exp.rank_unet.products import COUNTED_TOGETHER, Fp8Linear, Fp8Products
 from otil_exp.rank_unet.sliced import layers
@@ -49,14 +50,14 @@ def prepared_unet(case: Case, device: torch.device, *, archived: bool = False) -
             engine=EngineConfig(name=Engine[case.engine]),
         )
     )
-    ranks = rank_0(Topology(world_size=case.world_size, split_batch=case.split_batch), device)
+    ranks = among_fake_peers(Topology(world_size=case.world_size, split_batch=case.split_batch), device)
     method = step_of(config).build(config, ranks, plain, TrafficCounter())
     products = Fp8Products(method.unet) if case.variant.startswith("fp8") else None
     if case.engine == "compiled" and not case.both and len(method._kinds.examples) == 2:  # the silent step alone
         method._kinds = StepKinds((steady(WARMUP_STEPS + 1),), lambda step: 0)
     inputs = step_inputs(plain.config, case.size, dtype, device)
     unet = RankUNet(method, tuple(inputs["sample"].shape))
-    with CompileArchive(config, ranks).used() if archived else nullcontext():
+    with compiling(config, ranks, method, StepInputs(**inputs)) if archived else nullcontext():
         unet.prepare(**inputs)
     if products is not None:
         _calibrate(unet, products, inputs)

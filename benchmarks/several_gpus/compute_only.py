@@ -8,9 +8,9 @@ from statistics import fmean
 
 import torch
 
-from benchmarks.fake_peers import rank_0
 from benchmarks.several_gpus.cells import cell, name_of
 from benchmarks.several_gpus.plan import METHODS, Plan, keep
+from otil_exp.fake_peers import among_fake_peers
 from otil_exp.methods.geometry import topology_of
 from otil_exp.pipeline import build_pipeline
 
@@ -25,7 +25,7 @@ def compute_only(plan: Plan) -> None:
         for method in METHODS:
             shape = (f"height={pixels}", f"width={pixels}", steps, f"engine={plan.engine}")
             one = cell(plan, method, topology, *shape).effective
-            with torch.inference_mode(), build_pipeline(one, rank_0(topology_of(one), device)) as pipeline:
+            with torch.inference_mode(), build_pipeline(one, among_fake_peers(topology_of(one), device)) as pipeline:
                 for _ in range(2):  # the first picture starts libraries up
                     traces = pipeline("a", seed=0, decode=False).steps
                 by_kind = defaultdict(list)

@@ -49,6 +49,9 @@ class Compiled:
     archive: str | None = None
     """read, written, or None: neither was needed."""
 
+    ahead: bool = False
+    """Whether another process compiled the silent form meanwhile (otil_exp.compile_ahead): its graphs were found."""
+
 
 class CompileArchive:
     """The archive of one cell on one rank. Ranks of the same half of the batch have the same graphs and one archive."""
@@ -61,6 +64,11 @@ class CompileArchive:
         self._note = Path(compiler_folder(), f"otil_exp-{name}")  # which archive this machine's cache has
         self._writes = ranks.slice_index == 0
         self._broken = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no machine has compiled such a cell; not known, so False, where no archives are kept."""
+        return self._path is not None and not self._path.exists()
 
     @contextmanager
     def used(self) -> Iterator[Compiled]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -23,6 +23,8 @@ from otil_exp.methods.rooms import step_of
 from otil_exp.models.families import Pipeline, family_of
 from otil_exp.models.loading import Models
 from otil_exp.phases import PREPARING, phase
+from otil_exp.rank_unet.inputs import StepInputs
+from otil_exp.rank_unet.on_rank import OnRank
 from otil_exp.rank_unet.products import MARGIN, Fp8Products
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
@@ -92,8 +94,8 @@ class RankPipeline:
                 self.runs_as += ", products in fp8"
             if config.engine.sliced_decode:
                 self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
-            with phase(PREPARING[config.engine.name.name]), self._archive() as self.compiled:
-                self._prepare(batch)
+            with phase(PREPARING[config.engine.name.name]):
+                self.compiled = self._prepare(on_rank, self._example(batch))
             undo.pop_all()
 
     @property
@@ -188,14 +190,6 @@ class RankPipeline:
             "overflow": self._products.overflow(),
         }
 
-    def _archive(self) -> AbstractContextManager[Compiled | None]:
-        """What keeps the compiled graphs; nothing where none are made."""
-        if self.config.engine.name is not Engine.compiled:
-            return nullcontext()
-        from otil_exp.compile_archive import CompileArchive  # late: it loads the compiler
-
-        return CompileArchive(self.config, self.ranks).used()
-
     def _denoised(self, prompt: str, seed: int, output_type: str, end_of_step: Callable[..., dict[str, Tensor]]) -> Any:
         """What diffusers' pipeline makes of one prompt: pictures (1, H, W, 3), or latents."""
         return self.pipeline(
@@ -210,12 +204,23 @@ class RankPipeline:
             callback_on_step_end_tensor_inputs=["latents"],
         ).images
 
-    def _prepare(self, batch: int) -> None:
-        """Let the UNet make its buffers (and graphs) from inputs of the right shapes, before any picture is timed."""
+    def _prepare(self, on_rank: OnRank, inputs: StepInputs) -> Compiled | None:
+        """Let the UNet make its buffers and graphs, before any picture is timed; what of them was compiled."""
+        if self.config.engine.name is not Engine.compiled:
+            self.unet.prepare(**vars(inputs))
+            return None
+        from otil_exp.compile_ahead import compiling  # late: it loads the compiler
+
+        with compiling(self.config, self.ranks, on_rank, inputs) as compiled:
+            self.unet.prepare(**vars(inputs))
+        return compiled
+
+    def _example(self, batch: int) -> StepInputs:
+        """Inputs of a step of the right shapes."""
         config, pipeline, device = self.config, self.pipeline, self.ranks.device
         text, added = family_of(pipeline).conditions(pipeline, config.height, config.width, device)
         latents = torch.zeros(batch, pipeline.unet.config.in_channels, *latent_size(config))
-        self.unet.prepare(
+        return StepInputs(
             sample=latents.to(device, text.dtype),
             timestep=torch.ones((), device=device),
             encoder_hidden_states=text.repeat(batch, 1, 1),

@@ -150,15 +150,17 @@ def join(topology: Topology, device_kind: str, timeout_s: float, *, sees_one_gpu
     # After a time-out NCCL's watchdog waits four times this for a dump that nobody reads: 60 s more by default.
     os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000")
     dist.init_process_group(backend, timeout=bound)
+    return among_groups(topology, rank, device, bound)
+
+
+def among_groups(topology: Topology, rank: int, device: torch.device, bound: timedelta | None = None) -> RankContext:
+    """Make the groups of a run, in which every rank must take part, within the process group of all ranks.
+
+    bound: of every collective in them; None: torch's default, 30 minutes.
+    """
     batch_group = _own_group(rank, [topology.batch_ranks(half) for half in range(topology.halves)], bound)
     pair_group = _own_group(rank, [topology.pair_ranks(index) for index in range(topology.slices)], bound)
-    return RankContext(
-        topology=topology,
-        rank=rank,
-        device=device,
-        batch_group=batch_group,
-        pair_group=pair_group,
-    )
+    return RankContext(topology=topology, rank=rank, device=device, batch_group=batch_group, pair_group=pair_group)
 
 
 def meet() -> None:
@@ -176,7 +178,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _own_group(rank: int, members: list[list[int]], bound: timedelta) -> dist.ProcessGroup | None:
+def _own_group(rank: int, members: list[list[int]], bound: timedelta | None) -> dist.ProcessGroup | None:
     """Make all groups (every rank must take part) and return the one this rank belongs to; None if it is alone.
 
     bound: of every collective in them. They do not inherit that of the group of all ranks: torch's default is 30 min.

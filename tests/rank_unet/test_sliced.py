@@ -1,5 +1,7 @@
 """The plain modules that engine=compiled runs, against diffusers and against distrifuser's own layers."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from diffusers.models.transformers.transformer_2d import Transformer2DModel
@@ -11,7 +13,7 @@ from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.rank_unet.inputs import StepInputs, predict
-from otil_exp.rank_unet.sliced import blocks, graph
+from otil_exp.rank_unet.sliced import blocks, compile_turn, graph
 from otil_exp.rank_unet.sliced.attention import merged
 from otil_exp.traffic import TrafficCounter
 from places import place, place_without_peers
@@ -139,12 +141,14 @@ def test_two_unets_at_a_time_call_their_own_blocks():
 def test_every_shape_is_compiled_in_a_ranks_turn(monkeypatch):
     turns = []
 
-    class Noted(graph.Graph):
-        def _turn(self):
-            turns.append(graphs())
-            return super()._turn()
+    @contextmanager
+    def noted(ranks, *, communicates):
+        turns.append(graphs())
+        with compile_turn.compile_turn(ranks, communicates=communicates):
+            yield
 
-    call = Noted(OneTransformer(), place_without_peers(), TrafficCounter(), form="alone", communicates=False)
+    monkeypatch.setattr(graph, "compile_turn", noted)
+    call = graph.Graph(OneTransformer(), place_without_peers(), TrafficCounter(), form="alone", communicates=False)
     with torch.no_grad():
         for height, width in [(64, 32), (32, 64)] * 2:
             call(StepInputs(timestep=torch.ones(2), **tiny_inputs(height=height, width=width)))

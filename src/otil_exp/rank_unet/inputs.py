@@ -42,6 +42,15 @@ class StepInputs:
         """The index-th of equal parts of the picture: rows for dim 2, columns for dim 3 (a view)."""
         return replace(self, sample=self.sample.chunk(parts, dim)[index])
 
+    def to(self, device: torch.device) -> StepInputs:
+        """The same on a device."""
+        return StepInputs(
+            sample=self.sample.to(device),
+            timestep=self.timestep.to(device),
+            encoder_hidden_states=self.encoder_hidden_states.to(device),
+            added_cond_kwargs={name: tensor.to(device) for name, tensor in self.added_cond_kwargs.items()},
+        )
+
     def static(self) -> StepInputs:
         """Copies at fixed addresses. The timestep is float (upstream's int64 buffer truncates 500.9 to 500)."""
         return StepInputs(

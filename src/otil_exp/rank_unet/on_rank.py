@@ -33,6 +33,9 @@ class OnRank(ABC):
     calls_modules = False
     """Whether the layers are called as modules, whatever the engine: set while something watches them."""
 
+    has_silent_form = False
+    """Whether the last kind of step runs layers that are compiled by themselves."""
+
     timesteps: Callable[[], torch.Tensor]
     """The timesteps of the picture under way, (steps,): for a method that works ahead. Set by the pipeline."""
 
@@ -85,8 +88,7 @@ class LayersOnRank(OnRank):
     def prepare(self, inputs: StepInputs) -> None:
         """As pipelines.py:62-168 does: register, call each kind of step, capture it."""
         assert self.engine is not None, "the method is closed"
-        parts = [(step, self._cut(inputs, step.counter).static()) for step in self._kinds.examples]
-        self._layers.register(lambda: self._layers(parts[0][1]))
+        parts = self._registered_on(inputs)
         self.registered()
         for step, part in parts:  # libraries and communicators start up here, which a capture could not bear
             self._layers.set_step(step)
@@ -96,6 +98,19 @@ class LayersOnRank(OnRank):
             self._layers.set_step(step)
             self.engine.capture(kind, self._compute_alone, part)
         self._layers.clear()
+
+    def compile_last_kind(self, inputs: StepInputs) -> None:
+        """Compile the layers of the last kind of step alone, which run once; for a process that does nothing else."""
+        step, part = self._registered_on(inputs)[-1]
+        self._layers.set_step(step)
+        self._layers(part)
+        self._layers.clear()
+
+    def _registered_on(self, inputs: StepInputs) -> list[tuple[Step, StepInputs]]:
+        """Register the layers; a step of each kind, with its inputs."""
+        parts = [(step, self._cut(inputs, step.counter).static()) for step in self._kinds.examples]
+        self._layers.register(lambda: self._layers(parts[0][1]))
+        return parts
 
     def registered(self) -> None:
         """The layers have their buffers, and nothing is captured yet."""

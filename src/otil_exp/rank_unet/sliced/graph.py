@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -16,6 +11,7 @@ from torch import nn
 from otil_exp.rank_unet.inputs import StepInputs, predict
 from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.sliced import blocks
+from otil_exp.rank_unet.sliced.compile_turn import compile_turn, compiled_ahead
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
@@ -32,11 +28,19 @@ class Graph:
     """
 
     def __init__(
-        self, unet: nn.Module, ranks: RankContext, traffic: TrafficCounter, *, form: str, communicates: bool
+        self,
+        unet: nn.Module,
+        ranks: RankContext,
+        traffic: TrafficCounter,
+        *,
+        form: str,
+        communicates: bool,
+        ahead: bool = False,
     ) -> None:
         """form: of the step, in a word. communicates: whether the UNet has collectives inside, so that no rank can run
-        it alone."""
-        self._unet, self._ranks, self._traffic, self._communicates = unet, ranks, traffic, communicates
+        it alone. ahead: whether another process may be compiling it (otil_exp.compile_ahead)."""
+        self._unet, self._ranks, self._traffic = unet, ranks, traffic
+        self._communicates, self._ahead = communicates, ahead
         compiled = partial(torch.compile, fullgraph=True, dynamic=False, backend=BACKEND)
         blocks.compile_apart(unet, form, compiled)
         self._compiled = compiled(unet)
@@ -53,33 +57,7 @@ class Graph:
             predict(self._unet, inputs)
         self._sent[inputs.sample.shape] = sent
         room = torch._dynamo.config.patch(recompile_limit=blocks.GRAPHS)
-        with best_kernels(), room, self._turn():
+        found = self._ahead and compiled_ahead(self._ranks)
+        turn = nullcontext() if found else compile_turn(self._ranks, communicates=self._communicates)
+        with best_kernels(), room, turn:
             predict(self._compiled, inputs)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One rank of a machine first: it compiles, the others then find what it compiled in the cache.
-
-        Only where the graphs are the same code: on a GPU that is cuda:0 for every rank. A graph with collectives no
-        rank can run alone. Not a barrier: waiting must not count against collective_timeout_s.
-        """
-        on_cpu = self._ranks.device.type == "cpu"
-        if self._communicates or not (on_cpu or (self._ranks.topology.world_size > 1 and _sees_one_gpu())):
-            yield
-            return
-        with Path(tempfile.gettempdir(), _lock_name(self._ranks.device)).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # somebody compiles: those who wait go on together
-                fcntl.flock(lock, fcntl.LOCK_EX if on_cpu else fcntl.LOCK_SH)
-            yield
-
-
-def _sees_one_gpu() -> bool:
-    return torch.cuda.device_count() == 1
-
-
-def _lock_name(device: torch.device) -> str:
-    """On a CPU all ranks of a user share the cores; on GPUs only those of one job have the same graphs."""
-    job = "" if device.type == "cpu" else f"-{os.environ.get('MASTER_PORT', '')}"
-    return f"otil_exp-compile-{os.getuid()}{job}.lock"

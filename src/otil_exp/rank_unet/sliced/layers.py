@@ -88,7 +88,7 @@ class SlicedLayers:
         silent = self._modules[False] = silent_copy(self.unet)
         self._forms = {
             True: self._compiled(self.unet, "synchronous", communicates=True),
-            False: self._compiled(silent, "silent", communicates=self._gn_sync is GnSync.exact),
+            False: self._compiled(silent, "silent", communicates=self._gn_sync is GnSync.exact, ahead=True),
         }
 
     def after_step(self) -> None:
@@ -105,8 +105,8 @@ class SlicedLayers:
         """Leave nothing pending."""
         self.wait()
 
-    def _compiled(self, unet: nn.Module, form: str, *, communicates: bool) -> Run:
+    def _compiled(self, unet: nn.Module, form: str, *, communicates: bool, ahead: bool = False) -> Run:
         on_host = communicates and self._ranks.device.type == "cuda" and dist.get_backend() == "gloo"
         if on_host:  # several ranks on one GPU: a compiled graph cannot hold collectives that the host runs
             return lambda inputs: predict(unet, inputs)
-        return Graph(unet, self._ranks, self._traffic, form=form, communicates=communicates)
+        return Graph(unet, self._ranks, self._traffic, form=form, communicates=communicates, ahead=ahead)

@@ -1,0 +1,109 @@
+"""The silent form, compiled by a second process: the ranks find all of it, and have it themselves where that fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from diffusers import UNet2DConditionModel
+from torch._dynamo.utils import counters
+
+from benchmarks.compile_time import without_kernels
+from composing import Typed
+from otil_exp import compile_ahead
+from otil_exp.cells.normal_form import effective
+from otil_exp.compile_archive import Compiled
+from otil_exp.config import ExperimentConfig
+from otil_exp.methods.rooms import step_of
+from otil_exp.rank_unet.inputs import StepInputs
+from otil_exp.rank_unet.sliced import graph
+from otil_exp.traffic import TrafficCounter
+from places import place
+from ranks import run_ranks
+from tiny_sdxl import TEXT_WIDTH, tiny_inputs
+
+AHEAD = (
+    "from benchmarks.compile_time import without_kernels; without_kernels(); "
+    "from otil_exp.compile_ahead import main; main()"
+)
+"""The other process, which compiles no C++: minutes. PyTorch's cache is the real one."""
+
+BROKEN = "raise SystemExit('no such luck')"
+
+
+class Made(NamedTuple):
+    """Of a rank."""
+
+    found: int
+    """Graphs of the silent form that were in PyTorch's cache."""
+
+    made: int
+    """Those that were not."""
+
+    ahead: bool
+    logged: str
+
+
+def least_unet() -> UNet2DConditionModel:
+    """One level with every kind of layer: Inductor takes seconds a layer."""
+    return UNet2DConditionModel(
+        sample_size=16,
+        down_block_types=("CrossAttnDownBlock2D",),
+        mid_block_type=None,
+        up_block_types=("CrossAttnUpBlock2D",),
+        block_out_channels=(16,),
+        layers_per_block=1,
+        norm_num_groups=4,
+        cross_attention_dim=2 * TEXT_WIDTH,
+        attention_head_dim=4,
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=8 * 6 + TEXT_WIDTH,
+    ).eval()
+
+
+def prepared_on_rank(rank: int, config: ExperimentConfig, folder: Path, program: str) -> Made:
+    patch, log = pytest.MonkeyPatch(), list[str]()
+    patch.setenv("MASTER_PORT", folder.name)  # of this job
+    patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    patch.setattr(compile_ahead, "has_room", lambda *_: True)
+    patch.setattr(compile_ahead, "PROGRAM", ("-c", program))
+    patch.setattr(graph.Graph, "_compile", silent_alone(graph.Graph._compile))
+    patch.setattr(logging.getLogger(compile_ahead.__name__), "warning", lambda words, *rest: log.append(words % rest))
+    without_kernels()
+    ranks, compiled = place(rank, split_batch=False), Compiled()
+    on_rank = step_of(config).build(config, ranks, least_unet(), TrafficCounter())
+    inputs = StepInputs(timestep=torch.ones(()), **tiny_inputs())
+    with torch.no_grad(), compile_ahead.compiling_ahead(config, ranks, on_rank, inputs, compiled):
+        on_rank.prepare(inputs)
+    found = counters["inductor"]
+    return Made(found["fxgraph_cache_hit"], found["fxgraph_cache_miss"], compiled.ahead, "\n".join(log))
+
+
+def silent_alone(compile_form: Callable[..., None]) -> Callable[..., None]:
+    """The synchronous form is called as it is: compiling it shows nothing here, and takes as long."""
+
+    def compile_or_call(self: graph.Graph, inputs: StepInputs) -> None:
+        if not self._ahead:
+            self._compiled = self._unet
+            torch._dynamo.config.disable = True
+        compile_form(self, inputs)
+        torch._dynamo.config.disable = False
+
+    return compile_or_call
+
+
+def otil(typed: Typed, *words: str) -> ExperimentConfig:
+    return effective(typed("preset=otil", "engine=compiled", "preset.gn_sync=true", "topology=2gpu_nosplit", *words))
+
+
+@pytest.mark.ranks
+def test_ranks_find_the_silent_form(typed: Typed, tmp_path: Path) -> None:
+    """Its GroupNorms gather among the ranks: the graph names their group."""
+    for rank in run_ranks(2, prepared_on_rank, otil(typed), tmp_path, AHEAD, timeout=400):
+        assert rank == Made(found=2, made=0, ahead=True, logged="")
