@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
 
+from benchmarks.around_the_steps import __main__ as script
 from benchmarks.around_the_steps.clock import furthest
 from benchmarks.around_the_steps.decoder import decoder
 from benchmarks.around_the_steps.launching import launched
@@ -37,11 +39,29 @@ def test_text_encoders_are_timed_and_replayed_where_there_is_a_gpu(pipeline: Sta
 def test_the_decoder_is_left_as_it_was(pipeline: StableDiffusionXLPipeline) -> None:
     weights = {name: weight.clone() for name, weight in pipeline.vae.state_dict().items()}
     found = decoder(pipeline, 64, DEVICE)
-    assert found["channels_last"]["off_by"] < 1e-4 < found["channels_last"]["largest"]
+    for other in ("channels_last", "GroupNorms spread", "GroupNorms spread, channels_last"):
+        assert found[other]["off_by"] < 1e-4 < found[other]["largest"]
     assert ("replayed" in found) == ON_GPU
     for name, weight in pipeline.vae.state_dict().items():
         assert weight.is_contiguous()
         assert torch.equal(weight, weights[name])
+
+
+def test_one_part_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measures = {part: lambda part=part: {"of": part} for part in script.PARTS}
+    monkeypatch.setattr(script, "_measures", lambda: measures)
+    assert script.main([str(tmp_path), "--only", "VAE, compiled", "VAE"]) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert list(figures.items()) == [("VAE", {"of": "VAE"}), ("VAE, compiled", {"of": "VAE, compiled"})]
+
+
+def test_a_part_that_takes_a_gpu_is_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        script.main([str(tmp_path), "--only", "VAE", "whole UNets"])
+    assert "there is no GPU, which these parts need: whole UNets" in capsys.readouterr().err
 
 
 def test_a_picture_with_a_nan_is_not_near() -> None:

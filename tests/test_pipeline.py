@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ from diffusers import StableDiffusionXLPipeline
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
+from otil_exp import pipeline as pipeline_module
+from otil_exp.choices import Engine
 from otil_exp.methods import patch_step
 from otil_exp.methods.context_blocks.config import ContextBlocksConfig, ContextConfig
+from otil_exp.methods.rooms import step_of
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.pipeline import RankPipeline
+from otil_exp.spread_groupnorm import SpreadGroupNorm
 from otil_exp.topology import RankContext
 from otil_exp.upstream.distri_config import RankConfig
 from otil_exp.upstream.imports import DistriGroupNorm, PatchParallelismCommManager, pp_attn
@@ -149,3 +154,33 @@ def test_context_is_sent_only_where_a_silent_step_reads_it(
             assert [trace.step.index for trace in silent if trace.traffic.collectives == 2] == [1, 2, 5, 6, 9]
             alone = [trace.traffic for trace in silent if trace.traffic.collectives == 1]
             assert [traffic.bytes_sent for traffic in alone] == [PREDICTION] * 3
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_only_a_compiled_pipeline_decodes_with_groupnorms_of_ours_and_says_so(
+    plain: StableDiffusionXLPipeline, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps are called here, whatever the engine: what is looked at comes after them."""
+    alone, inputs = place_without_peers(), tiny_inputs(height=64, width=64)
+    called, own = cell(REFERENCE, alone, inputs, steps=2), plain.vae
+
+    class Room:
+        @staticmethod
+        def build(config: Any, *arguments: Any) -> Any:
+            return step_of(called).build(called, *arguments)
+
+    monkeypatch.setattr(pipeline_module, "step_of", lambda config: Room)
+    monkeypatch.setattr(RankPipeline, "_archive", lambda self: nullcontext())
+    with RankPipeline(cell(REFERENCE, alone, inputs, steps=2, engine=engine), alone, plain) as ours:
+        generated = ours("a cat", 3)
+    with torch.no_grad():
+        decoded = own.decode(generated.latents / own.config.scaling_factor).sample
+    (expected,) = plain.image_processor.postprocess(decoded, output_type="np")
+    if engine is Engine.compiled:
+        assert ours.decoder_runs_as == "whole, GroupNorms spread"
+        assert any(isinstance(layer, SpreadGroupNorm) for layer in plain.vae.decoder.modules())
+        assert abs(generated.image - expected).max() < 1e-5
+    else:
+        assert ours.decoder_runs_as == "whole"
+        assert plain.vae is own
+        assert (generated.image == expected).all()

@@ -1,4 +1,4 @@
-"""The VAE's decoder: as the pipeline calls it, in a CUDA graph, in channels_last, compiled."""
+"""The VAE's decoder: as the pipeline calls it, in a CUDA graph, in channels_last, with GroupNorms spread, compiled."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 import torch
+from diffusers import AutoencoderKL
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.around_the_steps.clock import furthest, reserved_mib, times_ms, wait
 from otil_exp.cuda_graphs import CudaGraphRecorder
 from otil_exp.models.families import Pipeline
+from otil_exp.spread_groupnorm import spread_groupnorms
 
 KERNELS = 8
 """That take longest, and are named."""
@@ -22,40 +24,53 @@ def decoder(pipeline: Pipeline, size: int, device: torch.device) -> dict[str, An
     vae, latents = pipeline.vae, _latents(pipeline, size, device)
     loaded, works_in = vae.dtype, _works_in(pipeline)
 
-    def decoded() -> Tensor:
-        picture: Tensor = vae.decode(latents, return_dict=False)[0]
-        return picture
-
     def as_the_pipeline() -> Tensor:
         vae.to(works_in)
-        picture = decoded()
+        picture = _decoded(vae, latents)
         vae.to(loaded)
         return picture
 
     found: dict[str, Any] = {"as the pipeline": times_ms(as_the_pipeline, repeats=5)}
     vae.to(works_in)
-    expected = decoded()
+    expected = _decoded(vae, latents)
     on_host = times_ms(lambda: pipeline.image_processor.postprocess(expected, output_type="np"), repeats=5)
-    found |= {"to the host": on_host, "kept in its dtype": times_ms(decoded, repeats=5)}
+    found |= {"to the host": on_host, "kept in its dtype": _timed(vae, latents, expected)}
     if device.type == "cuda":
-        found["kernels"] = _kernels(decoded)
         before = reserved_mib()
-        captured = CudaGraphRecorder()(decoded)
+        captured = CudaGraphRecorder()(lambda: _decoded(vae, latents))
         found["replayed"] = times_ms(captured.replay, repeats=5) | furthest([captured.output], [expected])
         found["replayed"]["graph_mib"] = reserved_mib() - before
         del captured
-    vae.decoder.to(memory_format=torch.channels_last)
-    found["channels_last"] = times_ms(decoded, repeats=5) | furthest([decoded()], [expected])
+    spread = spread_groupnorms(vae)
+    found["GroupNorms spread"] = _timed(spread, latents, expected)
+    vae.decoder.to(memory_format=torch.channels_last)  # of both: they have the same weights
+    found["channels_last"] = _timed(vae, latents, expected)
+    found["GroupNorms spread, channels_last"] = _timed(spread, latents, expected)
     vae.decoder.to(memory_format=torch.contiguous_format)
     vae.to(loaded)
     return found
+
+
+def _decoded(vae: AutoencoderKL, latents: Tensor) -> Tensor:
+    picture: Tensor = vae.decode(latents, return_dict=False)[0]
+    return picture
+
+
+def _timed(vae: AutoencoderKL, latents: Tensor, expected: Tensor) -> dict[str, Any]:
+    """Of one VAE: its times, how far its picture is off, and on a GPU its kernels."""
+
+    def decoded() -> Tensor:
+        return _decoded(vae, latents)
+
+    found: dict[str, Any] = times_ms(decoded, repeats=5) | furthest([decoded()], [expected])
+    return found | ({"kernels": _kernels(decoded)} if latents.is_cuda else {})
 
 
 def compiled_decoder(pipeline: Pipeline, size: int, device: torch.device) -> dict[str, Any]:
     """The same decoder through torch.compile, once with its weights in channels_last."""
     vae, latents = pipeline.vae.to(_works_in(pipeline)), _latents(pipeline, size, device)
     found: dict[str, Any] = {}
-    expected = vae.decode(latents, return_dict=False)[0]
+    expected = _decoded(vae, latents)
     for layout in (torch.contiguous_format, torch.channels_last):
         module = vae.decoder.to(memory_format=layout)
         torch.compiler.reset()

@@ -36,7 +36,7 @@ class Engine(StrEnum):
     cuda_graph = "cuda_graph"
     """The UNet of each kind of step is captured once and replayed; the text encoders, too."""
     compiled = "compiled"
-    """The UNet of each kind of step is compiled, and captured where there is a GPU."""
+    """The UNet of each kind of step is compiled, and captured where there is a GPU; the VAE's GroupNorms are ours."""
 
 
 class Products(StrEnum):

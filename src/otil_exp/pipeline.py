@@ -29,6 +29,7 @@ from otil_exp.rank_unet.products import MARGIN, Fp8Products
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
 from otil_exp.rank_unet.unet import RankUNet
 from otil_exp.schedule import Step
+from otil_exp.spread_groupnorm import spread_groupnorms
 from otil_exp.text_encoder_graphs import replay_text_encoders
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
@@ -63,8 +64,9 @@ class RankPipeline:
     """The pipeline of one rank; every rank of the run calls it with the same prompt and seed.
 
     config: an effective config. ranks: this rank's place, from otil_exp.topology.join. pipeline: diffusers' own, on the
-    rank's device, but for a UNet that is cut by depth, which may be in host memory. Its UNet is changed. Close it, or
-    use it as a context manager: it holds run-time patches of distrifuser.
+    rank's device, but for a UNet that is cut by depth, which may be in host memory. Its UNet is changed, and its VAE
+    replaced by one over the same weights where the engine has another. Close it, or use it as a context manager: it
+    holds run-time patches of distrifuser.
     """
 
     def __init__(self, config: ExperimentConfig, ranks: RankContext, pipeline: Pipeline) -> None:
@@ -92,8 +94,7 @@ class RankPipeline:
             if config.engine.products is Products.fp8:
                 self._products = Fp8Products(on_rank.unet)
                 self.runs_as += ", products in fp8"
-            if config.engine.sliced_decode:
-                self.pipeline.vae = sliced_vae(self.pipeline.vae, ranks)
+            self.decoder_runs_as = self._choose_decoder()
             with phase(PREPARING[config.engine.name.name]):
                 self.compiled = self._prepare(on_rank, self._example(batch))
             undo.pop_all()
@@ -189,6 +190,16 @@ class RankPipeline:
             "calibrated_on": self._calibrated_on,
             "overflow": self._products.overflow(),
         }
+
+    def _choose_decoder(self) -> str:
+        """Give diffusers' pipeline the VAE that the engine asks for. Returns, for the record, how that decodes."""
+        if self.config.engine.sliced_decode:
+            self.pipeline.vae = sliced_vae(self.pipeline.vae, self.ranks)
+            return "in slices"
+        if self.config.engine.name is Engine.compiled:
+            self.pipeline.vae = spread_groupnorms(self.pipeline.vae)
+            return "whole, GroupNorms spread"
+        return "whole"
 
     def _denoised(self, prompt: str, seed: int, output_type: str, end_of_step: Callable[..., dict[str, Tensor]]) -> Any:
         """What diffusers' pipeline makes of one prompt: pictures (1, H, W, 3), or latents."""

@@ -5,6 +5,7 @@ import torch
 from diffusers import AutoencoderKL
 
 from otil_exp.rank_unet.sliced.decoder import sliced_vae
+from otil_exp.spread_groupnorm import spread_groupnorms
 from otil_exp.traffic import TrafficCounter
 from places import place
 from ranks import run_ranks
@@ -26,11 +27,12 @@ def latent():
 
 @torch.no_grad()
 def work(rank):
-    whole = vae()
-    sliced = sliced_vae(whole, place(rank, split_batch=False))
+    whole, here = vae(), place(rank, split_batch=False)
+    sliced = sliced_vae(whole, here)
     pictures = [sliced.decode(latent() * scale).sample for scale in (1, -0.5)]
     with TrafficCounter().installed() as traffic:
-        sliced.decode(latent())
+        spread = sliced_vae(spread_groupnorms(whole), here).decode(latent()).sample
+    assert torch.equal(spread, pictures[0])  # nothing of GroupNorms but their weights is asked for
     return pictures, whole.decode(latent()).sample, traffic.total.collectives
 
 

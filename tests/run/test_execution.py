@@ -64,3 +64,4 @@ def test_the_graphs_of_a_run_do_not_use_up_those_of_the_next(
     finally:
         torch.compiler.reset()
     assert [run.folder.record["status"] for run in runs] == ["done", "done"]
+    assert {run.folder.record["decoder_runs_as"] for run in runs} == {"whole, GroupNorms spread"}

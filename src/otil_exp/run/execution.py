@@ -108,7 +108,9 @@ def _perform(
     with tracked(effective, folder, ranks.is_main) as tracker:
         with build_pipeline(effective, ranks, models, keep_weights=keep_weights) as pipeline:
             if ranks.is_main:
-                folder.update_record(engine_runs_as=_runs_as(run, pipeline.runs_as))
+                folder.update_record(
+                    engine_runs_as=_runs_as(run, pipeline.runs_as), decoder_runs_as=pipeline.decoder_runs_as
+                )
                 if pipeline.compiled is not None:
                     folder.update_record(compiled=asdict(pipeline.compiled))
                 if (warning := cut_short(run.prompts, pipeline.pipeline.tokenizer)) is not None:

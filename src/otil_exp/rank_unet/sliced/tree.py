@@ -43,17 +43,18 @@ def slice_layers(unet: UNet2DConditionModel | Decoder, slices: Slices, gn_sync: 
             return SlicedResnet(layer, slices, gn_sync)
         return SlicedGroupNorm(layer, slices, gn_sync) if isinstance(layer, nn.GroupNorm) else None
 
-    _replace(unet, sliced)
+    replace_layers(unet, sliced)
     if slices.count > 1:
         unet.conv_out = NormedConv(unet.conv_norm_out, unet.conv_act, unet.conv_out)
         unet.conv_norm_out = unet.conv_act = nn.Identity()
 
 
-def _replace(module: nn.Module, replacement: Callable[[str, nn.Module], nn.Module | None]) -> None:
+def replace_layers(module: nn.Module, replacement: Callable[[str, nn.Module], nn.Module | None]) -> None:
+    """Replace layers in place by what `replacement` makes of their name and themselves; None leaves a layer."""
     for name, child in list(module.named_children()):
         instead = replacement(name, child)
         if instead is None:
-            _replace(child, replacement)
+            replace_layers(child, replacement)
         else:
             setattr(module, name, instead)
 
