@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from otil_exp.launch.imports import without_collector
 from otil_exp.run_folder.whole import write_text
 
 STARTS = {"cold": "here", "warm": "here", "moved": "elsewhere"}
@@ -100,12 +101,13 @@ def _counted() -> dict[str, Any]:
 
 def _rank(began: float, said: Path) -> None:
     """The process of a rank; its peers are not there."""
-    import torch
+    with without_collector():
+        import torch
 
-    from benchmarks.one_gpu_speed import rank
-    from benchmarks.one_gpu_speed.cases import ON_CPU, Case
-    from benchmarks.one_gpu_speed.measure import steps_of
-    from otil_exp.rank_unet.sliced import graph
+        from benchmarks.one_gpu_speed import rank
+        from benchmarks.one_gpu_speed.cases import ON_CPU, Case
+        from benchmarks.one_gpu_speed.measure import steps_of
+        from otil_exp.rank_unet.sliced import graph
 
     marks = _Marks(began, said)
     marks.reached("imports")

@@ -69,7 +69,11 @@ class Folded(NamedTuple):
     bias: Tensor
 
 
-SHAPES = [Shape(60, 4, 40, dim=16), Shape(10, 2, 24, dim=32)] if ON_CPU else [Shape(60, 20, 512), Shape(10, 10, 2048)]
+SHAPES = (
+    [Shape(60, 4, 40, dim=16), Shape(10, 2, 24, dim=32, keys=5)]
+    if ON_CPU
+    else [Shape(60, 20, 512), Shape(10, 10, 2048)]
+)
 
 ATTENTION_CONFIGS = [(16, 4)] if ON_CPU else [(64, 4), (128, 8), (32, 4), (128, 4)]
 """Queries of a program, warps; the first is also used beside products."""

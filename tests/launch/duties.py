@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -12,6 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+
+
+def collector() -> tuple[bool, int]:
+    """Whether Python's garbage collector runs, and how many objects it leaves out."""
+    return gc.isenabled(), gc.get_freeze_count()
 
 
 def sum_of_ranks(timeout_s: float = 60.0) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.library import triton_op
 
 from benchmarks.small_calls.kernels.launched import launched
-from benchmarks.small_calls.kernels.text_attention import attended_by, rows_of_head, scale_of_scores
+from benchmarks.small_calls.kernels.text_attention import attended_by, block_of_keys, rows_of_head, scale_of_scores
 
 
 @triton.jit
@@ -68,7 +68,7 @@ def query_attention(
     grid = (triton.cdiv(queries, rows), heads, n)
     launched(_query_attention)[grid](
         *(tokens, weight, key, value, attended, queries, width, keys, scale_of_scores(dim), *key.stride()[:3]),
-        rows=rows, step=step, most=triton.next_power_of_2(keys), dim=dim, text_first=text_first,
+        rows=rows, step=step, most=block_of_keys(keys), dim=dim, text_first=text_first,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return attended

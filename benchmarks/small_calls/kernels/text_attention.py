@@ -24,6 +24,7 @@ def rows_of_head(first, keys, key_row, most: tl.constexpr, dim: tl.constexpr):  
 
 @triton.jit
 def attended_by(query, key, value, keys, scale, most: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.static_assert(most >= 16)  # as the GPU's tl.dot asserts, and the interpreter's does not
     scores = tl.dot(query, tl.trans(key)) * scale
     scores = tl.where(tl.arange(0, most)[None, :] < keys, scores, float("-inf"))
     weights = tl.exp2(scores - tl.max(scores, axis=1)[:, None])
@@ -65,9 +66,14 @@ def text_attention(query: Tensor, key: Tensor, value: Tensor, rows: int = 64, wa
     grid = (triton.cdiv(queries, rows), heads, n)
     launched(_attention)[grid](
         *(query, key, value, attended, queries, keys, scale_of_scores(dim), *query.stride()[:3], *key.stride()[:3]),
-        rows=rows, most=max(16, triton.next_power_of_2(keys)), dim=dim, num_warps=warps,
+        rows=rows, most=block_of_keys(keys), dim=dim, num_warps=warps,
     )  # fmt: skip
     return attended
+
+
+def block_of_keys(keys: int) -> int:
+    """Keys that a program holds, those behind the last masked: a power of 2, and no less than tl.dot takes on a GPU."""
+    return max(16, triton.next_power_of_2(keys))
 
 
 def scale_of_scores(dim: int) -> float:

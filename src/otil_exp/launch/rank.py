@@ -14,6 +14,7 @@ from pathlib import Path
 
 from otil_exp.launch.collective import explained_timeouts
 from otil_exp.launch.environment import place_of_task
+from otil_exp.launch.imports import without_collector
 from otil_exp.launch.lifetime import die_with_parent, leave_now, leave_when_told
 from otil_exp.launch.narrow_link import Hub
 from otil_exp.launch.threads import threads_per_rank
@@ -110,14 +111,16 @@ def _prepare_output(duty: Duty, rank: int) -> RankLog | None:
 
 def _call(duty: Duty) -> bytes:
     """Call the function; returns its pickled result, and leaves an exception where elastic looks for it."""
-    # Late: these import torch, which must find OMP_NUM_THREADS.
-    from torch.distributed.elastic.multiprocessing.errors import record
+    with without_collector():
+        # Late: these import torch, which must find OMP_NUM_THREADS.
+        from torch.distributed.elastic.multiprocessing.errors import record
 
-    from otil_exp.launch.recording import WholeFileErrorHandler
+        from otil_exp.launch.recording import WholeFileErrorHandler
 
     def call() -> bytes:
         with explained_timeouts():
-            function, args = pickle.loads(duty.call)
+            with without_collector():
+                function, args = pickle.loads(duty.call)
             return pickle.dumps(function(*args))
 
     return record(call, WholeFileErrorHandler())() or pickle.dumps(None)  # None: sys.exit(0)
