@@ -31,6 +31,9 @@ KERNEL_CYCLES = 200_000
 LENGTHS = (100, 500, 1000, 2000, 4000)
 """Kernels of a chain."""
 
+MEMSETS = (400, 500, 520, 600, 800)
+"""Memsets of a chain, each with a kernel before it: diffusers' UNet has 223, 501 and 761, by size."""
+
 
 def whole_unets(unet: UNet2DConditionModel) -> dict[str, Any]:
     """diffusers' UNet in a graph, by size: one batch with guidance."""
@@ -59,11 +62,12 @@ def launched(call: Callable[[StepInputs], Tensor], inputs: StepInputs) -> dict[s
 
 
 def chains() -> dict[str, Any]:
-    """Graphs of kernels that wait, by their number, and of those with a copy after each: a node of another kind."""
+    """Graphs of kernels that wait, by their number, and of those with a copy or a memset after each."""
     numbers = torch.zeros(2, 1 << 16, device="cuda")
     operations: dict[str, tuple[int, Callable[[], object]]] = {
         **{f"{length} kernels": (length, lambda: None) for length in LENGTHS},
         "1000 kernels and copies": (1000, lambda: numbers[0].copy_(numbers[1])),
+        **{f"{length} kernels and memsets": (length, partial(_memset, numbers)) for length in MEMSETS},
     }
     found = {}
     for name, (length, operation) in operations.items():
@@ -76,6 +80,15 @@ def _chain(length: int, operation: Callable[[], object]) -> None:
     for _ in range(length):
         torch.cuda._sleep(KERNEL_CYCLES)
         operation()
+
+
+def _memset(numbers: Tensor) -> None:
+    """As cuDNN and cuBLAS clear what they count in; PyTorch's own zero_ is a kernel."""
+    from cuda.bindings import runtime
+
+    stream = torch.cuda.current_stream().cuda_stream
+    error, *_ = runtime.cudaMemsetAsync(numbers.data_ptr(), 0, numbers.nbytes, stream)
+    assert error == runtime.cudaError_t.cudaSuccess, error
 
 
 def _graph(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:

@@ -171,7 +171,7 @@ def main() -> None:
         os.set_inheritable(lock.fileno(), False)  # Inductor's workers outlive the work
         request: Request = pickle.load(sys.stdin.buffer)
         die_with_parent(request.parent)
-        if request.device.type == "cuda":
+        if request.device.index is not None:
             torch.cuda.set_device(request.device)
         # Its turns are not the ranks', which wait for it.
         os.environ["MASTER_PORT"] = f"ahead-{os.environ.get('MASTER_PORT', '')}-{request.rank}"
