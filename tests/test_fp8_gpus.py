@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from composing import Typed
 from otil_exp.choices import DeviceKind
 from otil_exp.config import ExperimentConfig
-from otil_exp.fp8_gpus import check_device, check_machine
+from otil_exp.fp8_gpus import check_device, check_machine, check_model_widths
+from otil_exp.models.architecture import ARCHITECTURES, Architecture
 
 
 def driver_says(monkeypatch: pytest.MonkeyPatch, words: str | None) -> None:
@@ -51,3 +53,15 @@ def test_a_rank_is_refused_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     check_device(torch.device("cuda", 1))
+
+
+@pytest.mark.parametrize(("channels", "refused"), [((8, 24), True), ((8, 32), False), ((320, 640), False)])
+def test_a_model_without_a_layer_for_it_is_refused_while_composing(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, channels: tuple[int, ...], refused: bool
+) -> None:
+    narrow = Architecture(unet={"block_out_channels": channels}, vae={"block_out_channels": (8,)})
+    monkeypatch.setitem(ARCHITECTURES, "narrow", lambda _: narrow)
+    words = ("model.architecture=narrow", "model.name=narrow")
+    check_model_widths(typed(*words))
+    with pytest.raises(ValueError, match="model=narrow has 8, 24: use engine") if refused else nullcontext():
+        check_model_widths(typed("engine.products=fp8", *words))

@@ -1,4 +1,4 @@
-"""Whether a GPU multiplies 8-bit floats: asked while composing where the machine is known, and again on each rank."""
+"""Whether a GPU multiplies 8-bit floats, and a model has any: asked while composing, and of GPUs on each rank again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ import torch
 
 from otil_exp.choices import DeviceKind, Products
 from otil_exp.config import ExperimentConfig
+from otil_exp.models.architecture import architecture_of
+from otil_exp.rank_unet.products import UNIT
 
 CAPABILITY = (8, 9)
 """Compute capability of the first GPUs that do: Ada (L40S); Hopper (H100) has 9.0."""
 
 Capability = tuple[int, int]
+
+
+def check_model_widths(config: ExperimentConfig) -> None:
+    """Raise ValueError, with what to type, if engine.products=fp8 would find no layer in this model."""
+    widths = architecture_of(config.model).channels
+    if config.engine.products is Products.fp8 and all(width % UNIT for width in widths):
+        raise ValueError(
+            f"engine.products=fp8: it multiplies layers whose widths are multiples of {UNIT}, and "
+            f"model={config.model.name} has {', '.join(map(str, widths))}: use engine.products=model_dtype"
+        )
 
 
 def check_machine(config: ExperimentConfig) -> None:

@@ -11,6 +11,7 @@ from otil_exp.cells.refuse import refuse
 from otil_exp.choices import Mode, Scheduler, TrackerKind
 from otil_exp.config import ExperimentConfig
 from otil_exp.exchange import QUANTIZERS
+from otil_exp.fp8_gpus import check_model_widths
 from otil_exp.methods.geometry import slicing_of, topology_of, uses
 from otil_exp.methods.rooms import method_of
 from otil_exp.methods.topology_advice import typed
@@ -52,6 +53,7 @@ def validate(config: ExperimentConfig) -> None:
     _check_size(config)
     _check_decode(config, topology)
     _check_codec(config)
+    check_model_widths(config)
     method_of(config).check(config.preset, config)
     check_machine(config, topology)
     check_metrics(config.metrics)
