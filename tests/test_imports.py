@@ -78,6 +78,9 @@ FORBIDDEN = {
     "topology.py": ("otil_exp.",),
     "traffic.py": ("otil_exp.",),
     "cuda_graphs.py": ("otil_exp.",),
+    "fake_peers.py": ("otil_exp.",),
+    "compile_ahead.py": ("hydra", "omegaconf", "distrifuser", "otil_exp.upstream", *LATER),
+    "rank_unet/sliced/compile_turn.py": ("diffusers", "otil_exp."),
     "schedule.py": ("torch", "otil_exp."),
     "rank_log.py": ("torch", "otil_exp."),
     "choices.py": ("torch", "otil_exp."),
@@ -89,6 +92,9 @@ FORBIDDEN = {
 EXCEPT = {
     "config.py": ("otil_exp.choices",),
     "schema.py": ("otil_exp.config", "otil_exp.methods.rooms"),
+    "fake_peers.py": ("otil_exp.topology",),
+    "compile_ahead.py": ("otil_exp.launch.lifetime",),
+    "rank_unet/sliced/compile_turn.py": ("otil_exp.topology",),
     "metrics": ("otil_exp.run_folder",),
     "links": ("otil_exp.run_folder",),
 }

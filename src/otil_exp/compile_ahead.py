@@ -15,7 +15,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -33,7 +33,7 @@ from otil_exp.methods.rooms import step_of
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.on_rank import LayersOnRank, OnRank
 from otil_exp.rank_unet.products import Fp8Products
-from otil_exp.rank_unet.sliced.compile_turn import compiled_ahead, say_done, take_ahead
+from otil_exp.rank_unet.sliced.compile_turn import compiled_ahead, looking_ahead, say_done, take_ahead
 from otil_exp.topology import RankContext
 from otil_exp.traffic import TrafficCounter
 
@@ -91,27 +91,38 @@ def compiling_ahead(
     if not (on_rank.has_silent_form and has_room(ranks.device, on_rank)):
         yield
         return
-    lock = take_ahead(ranks)
-    with nullcontext() if lock is None else _running(_request(config, ranks, on_rank, inputs), lock, ranks):
-        yield
-    compiled.ahead = compiled_ahead(ranks)
+    with looking_ahead():
+        with ExitStack() as meanwhile:
+            try:
+                if (lock := take_ahead(ranks)) is not None:
+                    meanwhile.enter_context(_running(_request(config, ranks, on_rank, inputs), lock, ranks))
+            except OSError as error:  # a temporary folder that is full or read-only, too many processes
+                _warn(str(error))
+            yield
+        compiled.ahead = compiled_ahead(ranks)
 
 
 @contextmanager
 def _running(request: Request, lock: IO[bytes], ranks: RankContext) -> Iterator[None]:
-    """Within it the other process runs, which has the lock for itself."""
-    with TemporaryFile() as said:
+    """Within it the other process runs. At its end that has ended, or is killed: it has nothing on the GPU any more."""
+    with lock, TemporaryFile() as said:
         process = _started(request, lock, said)
+        lock.close()  # the process alone has it from here on
         try:
             yield
         finally:
+            status = process.poll()
             process.kill()  # nothing where it has ended
             process.wait()
         if not compiled_ahead(ranks):
             said.seek(0)
-            words = said.read().decode(errors="replace").split("\n")
-            why = next((line for line in reversed(words) if line.strip()), "it had not ended")
-            _log.warning("nothing was compiled ahead, so this took longer: %s", why)
+            lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+            ended = "it was not done" if status is None else f"its process ended with {status}"
+            _warn(lines[-1] if lines else ended)
+
+
+def _warn(why: str) -> None:
+    _log.warning("nothing was compiled ahead, so this took longer: %s", why)
 
 
 def has_room(device: torch.device, on_rank: OnRank) -> bool:
@@ -136,8 +147,8 @@ def _request(config: ExperimentConfig, ranks: RankContext, on_rank: OnRank, inpu
 
 
 def _started(request: Request, lock: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The process, which has the lock for itself. said: gets what it prints."""
-    with lock, TemporaryFile() as asked:
+    """The process, which inherits the lock. said: gets what it prints."""
+    with TemporaryFile() as asked:
         pickle.dump(request, asked)
         asked.seek(0)
         return subprocess.Popen(

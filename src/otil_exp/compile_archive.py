@@ -67,8 +67,11 @@ class CompileArchive:
 
     @property
     def is_new(self) -> bool:
-        """Whether no machine has compiled such a cell; not known, so False, where no archives are kept."""
-        return self._path is not None and not self._path.exists()
+        """Whether no machine has compiled such a cell; not known, so False, where no archives are kept or can be."""
+        try:
+            return self._path is not None and not self._path.exists()
+        except OSError:
+            return False
 
     @contextmanager
     def used(self) -> Iterator[Compiled]:
