@@ -16,7 +16,7 @@ from otil_exp.cells.prepare import prepare
 from otil_exp.cells.rules import validate
 from otil_exp.job import Job
 from otil_exp.launch import launch
-from otil_exp.launch.narrow_link import NarrowLink, obstacle
+from otil_exp.launch.narrow_link import COMMANDS, NarrowLink, obstacle
 from otil_exp.topology import Topology, join, leave
 
 MBIT = 40
@@ -77,9 +77,11 @@ def test_a_link_that_cannot_be_is_refused(typed: Typed, overrides: tuple[str, ..
 def test_what_this_machine_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program, or a queue of the kernel, here played by a program that fails as tc then does."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "unshare is not on the PATH" in str(obstacle(NarrowLink(MBIT)))
-    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'Error: Specified qdisc kind is unknown.' >&2\nexit 2\n")
-    (tmp_path / "unshare").chmod(0o755)
+    said = "#!/bin/sh\necho 'Error: Specified qdisc kind is unknown.' >&2\nexit 2\n"
+    for index, command in enumerate(COMMANDS):
+        assert f"{', '.join(COMMANDS[index:])} is not on the PATH" in str(obstacle(NarrowLink(MBIT)))
+        (tmp_path / command).write_text(said)
+        (tmp_path / command).chmod(0o755)
     assert "Specified qdisc kind is unknown" in str(obstacle(NarrowLink(MBIT)))
 
 

@@ -22,6 +22,8 @@ MEASURED = Links(
     host_s=4e-05,
 )
 
+GATHER = "{operation: all_gather, world_size: 2, points: [[0, 0.1], [1, 0.2]]}"
+
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_links(MEASURED, tmp_path / "new" / "links.yaml")
@@ -38,6 +40,13 @@ def test_json_is_read_too(tmp_path: Path) -> None:
     }
     (tmp_path / "links.json").write_text(json.dumps(content))
     assert read_links(tmp_path / "links.json").seconds("all_gather", 500, 2) == pytest.approx(1.5e-05)
+
+
+def test_bytes_may_have_an_exponent(tmp_path: Path) -> None:
+    """YAML takes 1e6 for a word."""
+    curve = GATHER.replace("[1, 0.2]", "[1e6, 2e-1]")
+    (tmp_path / "links.yaml").write_text(f"name: n\nsource: s\ndate: d\nmeasured: false\ncurves: [{curve}]\n")
+    assert read_links(tmp_path / "links.yaml").curves[0].points == ((0, 0.1), (1_000_000, 0.2))
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -72,6 +81,18 @@ def test_a_name_that_nobody_has_says_which_ship(tmp_path: Path) -> None:
             "name: n\nsource: s\ndate: d\nmeasured: true\n"
             "curves: [{operation: all_gather, world_size: 2, points: [[0, x], [1, 1]]}]\n",
             "could not convert",
+        ),
+        *(
+            (f"name: n\nsource: s\ndate: d\nmeasured: {measured}\nhost_s: {host_s}\ncurves: [{curve}]\n", reason)
+            for measured, host_s, curve, reason in (
+                ("'no'", 0, GATHER, "use true or false"),
+                ("true", ".nan", GATHER, "host_s=nan"),
+                ("true", ".inf", GATHER, "host_s=inf"),
+                ("true", 0, f"{GATHER}, {GATHER}", "two curves of all_gather among 2 ranks"),
+                ("true", 0, GATHER.replace("[1,", "[0.5,"), "0.5 is no whole number"),
+                ("true", 0, GATHER.replace("[1,", "[.inf,"), "inf is no whole number"),
+                ("true", 0, GATHER.replace("size: 2", "size: 2.5"), "2.5 is no whole number"),
+            )
         ),
     ],
 )

@@ -125,6 +125,8 @@ def test_what_is_missing_is_asked_for(grid: Path, capsys: pytest.CaptureFixture[
     assert "--measured-on FILE_OR_NAME" in capsys.readouterr().err
     assert main([str(grid), "--links", "pcie9", "--measured-on", "nvlink_h200"]) == 1
     assert "pcie4_peers" in capsys.readouterr().err
+    assert main([str(grid), "--table", "--measured-on", "nvlink_h200"]) == 1
+    assert "say to which links, with --links" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([str(grid), "--csv", "--links", "pcie4_peers"])
     assert "measured alone" in capsys.readouterr().err

@@ -76,6 +76,15 @@ def test_something_broken_is_unfit(
     assert "the job had not ended" in said
 
 
+def test_links_that_were_not_measured_are_said_to_be_missing(
+    tried: list[tuple[str, Plan]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "links.yaml"
+    assert main(["--device", "cpu", "--parts", "collectives", "--links", str(file)]) == 0
+    assert "not written" in " ".join(capsys.readouterr().out.split())
+    assert not file.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -83,6 +92,8 @@ def test_something_broken_is_unfit(
         (["--parts", "death,nvlink"], "there is no nvlink; use some of promises,machine"),
         (["--device", "cuda", "--gpus", "3"], "--gpus 3: use 1 to 2, the visible GPUs"),
         (["--json", "/proc/no/fit.json"], "/proc/no cannot be written to; name a file elsewhere"),
+        (["--json", "/proc"], "--json /proc is a folder: name a file in it, such as /proc/json"),
+        (["--device", "cpu", "--links", "/proc"], "--links /proc is a folder: name a file in it, such as /proc/links"),
         (["--links", "a.yaml"], "--links a.yaml: say of what, such as --device cuda"),
         (["--device", "cpu", "--parts", "death", "--links", "a.yaml"], "use --parts death,collectives"),
         (["--device", "tpu"], "choose from 'cpu', 'cuda'"),

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
+
+COMMANDS = ("ip", "tc", "unshare", "nsenter")
+"""What all of it is done with."""
 
 CARD = "rank"
 """Name of a rank's card in its own namespace."""
@@ -103,15 +107,14 @@ def hub_of(link: NarrowLink | None) -> Iterator[Hub | None]:
 
 def obstacle(link: NarrowLink) -> str | None:
     """Why this machine cannot have such a link; None if it can. Tries it in a namespace of its own."""
+    if missing := [command for command in COMMANDS if which(command) is None]:
+        return f"{', '.join(missing)} is not on the PATH (packages iproute2 and util-linux, on Linux)"
     try:
         for queue in link.queues:
             if "parent" not in queue:
                 _run("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", *queue)
         _run("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", *NarrowLink(link.mbit).queues[0])
         _run("unshare", "--net", "ip", "link", "add", "hub", "type", "bridge")
-        _run("nsenter", "--version")
-    except FileNotFoundError as error:
-        return f"{error.filename} is not on the PATH (packages iproute2 and util-linux, on Linux)"
     except RuntimeError as error:
         return str(error)
     return None

@@ -61,19 +61,29 @@ def _links(content: Any) -> Links:
     made = [
         Curve(
             operation=str(curve["operation"]),
-            world_size=int(curve["world_size"]),
-            points=tuple((int(size), float(seconds)) for size, seconds in curve["points"]),
+            world_size=_whole(curve["world_size"]),
+            points=tuple((_whole(size), float(seconds)) for size, seconds in curve["points"]),
         )
         for curve in curves
     ]
+    if not isinstance(values["measured"], bool):
+        raise TypeError(f"measured is {values['measured']!r}: use true or false")
     return Links(
         name=str(values["name"]),
         source=str(values["source"]),
         date=str(values["date"]),
-        measured=bool(values["measured"]),
+        measured=values["measured"],
         curves=tuple(made),
         host_s=float(values.get("host_s", 0.0)),
     )
+
+
+def _whole(value: Any) -> int:
+    """A whole number, also as 1e6, which is a word in YAML."""
+    number = float(value)
+    if not number.is_integer():
+        raise ValueError(f"{value} is no whole number, as bytes and ranks are")
+    return int(number)
 
 
 def _known(content: Any, of: Any) -> Mapping[str, Any]:

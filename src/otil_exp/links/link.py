@@ -74,7 +74,11 @@ class Links:
     def __post_init__(self) -> None:
         if not self.curves:
             raise ValueError(f"links {self.name!r} have no curves: give at least that of all_gather")
-        if self.host_s < 0:
+        kinds = [(one.operation, one.world_size) for one in self.curves]
+        if twice := {kind for kind in kinds if kinds.count(kind) > 1}:
+            operation, ranks = min(twice)
+            raise ValueError(f"links {self.name!r} have two curves of {operation} among {ranks} ranks: give one")
+        if not (math.isfinite(self.host_s) and self.host_s >= 0):
             raise ValueError(f"host_s={self.host_s} of links {self.name!r}: use 0 or more seconds")
 
     def seconds(self, operation: str, size: float, ranks: int) -> float:

@@ -111,6 +111,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _projected(folders: Sequence[RunFolder], links: Sequence[str], measured_on: str | None) -> Section | None:
     """What --links asks for. Raises ValueError, with what to type."""
+    if not links and measured_on is not None:
+        raise ValueError(
+            f"--measured-on {measured_on} projects nothing by itself: say to which links, with --links FILE_OR_NAME ..."
+        )
     if not links:
         return None
     if measured_on is None:

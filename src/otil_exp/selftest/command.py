@@ -45,9 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in names:
             out.print(f"{name}: {PARTS[name].what} (at most {PARTS[name].seconds:.0f} s)")
             findings[name] = run_part(name, plan)
-        if options.links is not None and (plan.folder / LINKS_FILE).exists():
+        measured = (plan.folder / LINKS_FILE).exists()
+        if options.links is not None and measured:
             shutil.copyfile(plan.folder / LINKS_FILE, options.links)
     say(findings, out)
+    if options.links is not None and not measured:
+        out.print(f"--links {options.links}: not written, because the part collectives measured no links")
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(plan, findings), indent=1) + "\n", encoding="utf-8")
     return 0 if verdict(findings) else 1
@@ -90,6 +93,8 @@ def _check_files(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     """See that what is measured in minutes can be kept."""
     for name in ("json", "links"):
         if (file := getattr(options, name)) is not None:
+            if file.is_dir():
+                parser.error(f"--{name} {file} is a folder: name a file in it, such as {file / name}")
             try:
                 make_writable(file.absolute().parent, f"--{name}")
             except ValueError:

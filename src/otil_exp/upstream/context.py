@@ -25,8 +25,8 @@ class Coded(Protocol):
     nothing_held: bool
     """Whether the next step is the first of a picture."""
 
-    def send(self, start: int, end: int, fresh: torch.Tensor) -> Waiting:
-        """Send elements start to end of the own context, (end - start,)."""
+    def send(self, start: int, end: int, fresh: torch.Tensor, *, at_once: bool = False) -> Waiting:
+        """Send elements start to end of the own context, (end - start,). at_once: whether it is awaited right after."""
 
 
 MakeCoded = Callable[[torch.Tensor], Coded]
@@ -99,12 +99,12 @@ class CodedManager(ContextManager):
     def gather(self, idx: int, own: torch.Tensor) -> None:
         """Exchange the context of one layer, and wait for it."""
         ContextManager.enqueue(self, idx, own)
-        self._send(idx, idx).wait()
+        self._send(idx, idx, at_once=True).wait()
 
-    def _send(self, first: int, last: int) -> Waiting:
+    def _send(self, first: int, last: int, *, at_once: bool = False) -> Waiting:
         assert self.coded is not None, "buffers come first"
         start, end = self.starts[first], self.ends[last]
-        return self.coded.send(start, end, self.fresh[start:end])
+        return self.coded.send(start, end, self.fresh[start:end], at_once=at_once)
 
 
 class LayerContext:
