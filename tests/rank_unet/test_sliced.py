@@ -1,6 +1,7 @@
 """The plain modules that engine=compiled runs, against diffusers and against distrifuser's own layers."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,10 +14,10 @@ from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
 from otil_exp.rank_unet.inputs import StepInputs, predict
-from otil_exp.rank_unet.sliced import blocks, compile_turn, graph
+from otil_exp.rank_unet.sliced import blocks, compile_turn, graph, layers
 from otil_exp.rank_unet.sliced.attention import merged
 from otil_exp.traffic import TrafficCounter
-from places import place, place_without_peers
+from places import among_fake_peers, place, place_without_peers
 from ranks import run_ranks
 from sliced_layers import exchanging_layers
 from tiny_sdxl import TEXT_WIDTH, tiny_inputs, tiny_unet
@@ -155,6 +156,20 @@ def test_every_shape_is_compiled_in_a_ranks_turn(monkeypatch):
     assert len(turns) == 2
     assert graphs() == turns[-1] + 1
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    ("backend", "together", "both"),
+    [("nccl", True, True), ("nccl", False, False), ("gloo", True, False), ("gloo", False, False)],
+)
+def test_where_ranks_share_a_gpu_only_the_silent_form_is_compiled(monkeypatch, backend, together, both):
+    """Such ranks have gloo, whose collectives no graph of a GPU can hold; a slice that is a picture has one form."""
+    settings = {"together": together, "gn_sync": GnSync.off, "last_synchronous": 0}
+    with among_fake_peers() as ranks:
+        sliced = layers.SlicedLayers(tiny_unet(), ranks, TrafficCounter(), **settings)
+        sliced._ranks = replace(ranks, device=torch.device("cuda", 0))  # where there may be none
+        monkeypatch.setattr(layers.dist, "get_backend", lambda: backend)
+        assert sliced.compiles_both_forms == both
 
 
 def test_merged_projections_are_those_side_by_side():

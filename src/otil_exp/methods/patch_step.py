@@ -55,7 +55,7 @@ class PatchOnRank(LayersOnRank):
             sliced = SlicedLayers(unet, ranks, traffic, together=True, gn_sync=gn_sync, last_synchronous=last)
             kinds = ALIKE if mode == "full_sync" else kinds
             super().__init__(sliced, choice, traffic, cut=own_rows_and_next(ranks), kinds=kinds, undo=forgets_graphs())
-            self.has_silent_form = mode == "no_sync" and ranks.topology.slices > 1
+            self.has_silent_form = mode == "no_sync" and sliced.compiles_both_forms
             return
         exact, coded = config.groupnorm is GroupNormKind.exact, codes_layers(config)
         with ExitStack() as undo:

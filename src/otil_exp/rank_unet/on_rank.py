@@ -34,7 +34,7 @@ class OnRank(ABC):
     """Whether the layers are called as modules, whatever the engine: set while something watches them."""
 
     has_silent_form = False
-    """Whether the last kind of step runs layers that are compiled by themselves."""
+    """Whether the last kind of step and those before it have graphs of their own: either can be compiled by itself."""
 
     timesteps: Callable[[], torch.Tensor]
     """The timesteps of the picture under way, (steps,): for a method that works ahead. Set by the pipeline."""

@@ -62,6 +62,11 @@ class SlicedLayers:
         if self._slices == 1:
             self._forms[False] = self._compiled(unet, "alone", communicates=False)
 
+    @property
+    def compiles_both_forms(self) -> bool:
+        """Whether there are two forms, and graphs of either."""
+        return self._slices > 1 and self._compiles(communicates=True)
+
     def set_step(self, step: Step) -> None:
         """Say which step comes next; what it needs of the one before has arrived then."""
         self._synchronous = self._slices > 1 and step.counter <= self._last_synchronous
@@ -106,7 +111,10 @@ class SlicedLayers:
         self.wait()
 
     def _compiled(self, unet: nn.Module, form: str, *, communicates: bool, ahead: bool = False) -> Run:
-        on_host = communicates and self._ranks.device.type == "cuda" and dist.get_backend() == "gloo"
-        if on_host:  # several ranks on one GPU: a compiled graph cannot hold collectives that the host runs
+        if not self._compiles(communicates=communicates):
             return lambda inputs: predict(unet, inputs)
         return Graph(unet, self._ranks, self._traffic, form=form, communicates=communicates, ahead=ahead)
+
+    def _compiles(self, *, communicates: bool) -> bool:
+        """Not where several ranks have one GPU: a graph cannot hold collectives that the host runs."""
+        return not (communicates and self._ranks.device.type == "cuda" and dist.get_backend() == "gloo")
