@@ -41,7 +41,8 @@ class NarrowLink:
     @property
     def queues(self) -> list[list[str]]:
         """Arguments of tc, one list a queue: a token bucket, behind a delay where there is one."""
-        burst = max(int(self.mbit * 1e6 / 8 * 0.005), 65536)  # what may go at once: 5 ms, or one large packet
+        # What may go at once after a pause: 1 ms, or two packets. With more, a layer's message would cost nothing.
+        burst = max(int(self.mbit * 1e6 / 8 * 0.001), 3200)
         bucket = ["tbf", "rate", f"{self.mbit:g}mbit", "burst", str(burst), "latency", "400ms"]
         if not self.delay_ms:
             return [["root", *bucket]]
