@@ -86,6 +86,8 @@ def test_ranks_that_others_start_have_no_limited_link(monkeypatch: pytest.Monkey
     ("overrides", "sentence"),
     [
         (("device.link_mbit=-1",), "such as device.link_mbit=1000"),
+        (("device.link_mbit=0.0001",), "from 0.1 to 1000000, or 0"),
+        (("device.link_mbit=nan",), "from 0.1 to 1000000, or 0"),
         (("device.link_delay_ms=1",), "use device.link_mbit=1000"),
         (("device.link_mbit=10", "device.link_delay_ms=-1"), "such as device.link_delay_ms=1"),
         (("device.link_mbit=10", "device.kind=cuda", "engine=eager"), "use device=cpu"),

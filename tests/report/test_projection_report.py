@@ -10,7 +10,7 @@ from otil_exp.links import Curve, Links, write_links
 from otil_exp.report.collect import collect, find_folders
 from otil_exp.report.command import main
 from otil_exp.report.projection import answers, project
-from otil_exp.report.projection_tables import TITLE
+from otil_exp.report.projection_tables import TITLE, section
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.messages import MessageRow
 from otil_exp.run_folder.steps import StepRow
@@ -98,6 +98,16 @@ def test_what_cannot_be_projected_says_why(grid: Path) -> None:
     assert "mean nothing: all ranks shared one CPU" in reasons["guide"]
     assert reasons["balanced"] == "it is not finished"
     assert "other links" in reasons["otil"]
+
+
+def test_the_fastest_has_a_table_where_something_is_projected(grid: Path) -> None:
+    def titles() -> list[str]:
+        return [table.title for table in section(collect(find_folders([grid])), [SLOW], FAST).tables]
+
+    assert titles() == ["seconds a picture", "the fastest method by link and quality"]
+    for run in ("1chatty", "2quiet"):
+        (grid / run / "messages.csv").unlink()
+    assert titles() == ["seconds a picture"]
 
 
 def test_every_form_marks_a_projection(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,9 @@ from otil_exp.topology import Topology
 MOST_THREADS = 1024
 """Of a rank: more is a slip of the finger, and would take the machine down before it fails."""
 
-FASTEST_MBIT = 1e6
-"""Of a limited link, Mb/s: more than ranks of one machine send through sockets."""
+SLOWEST_MBIT, FASTEST_MBIT = 0.1, 1e6
+"""Of a limited link, Mb/s: a step of small pictures takes a minute at the one, and ranks of one machine send less than
+the other through sockets."""
 
 LONGEST_DELAY_MS = 1e4
 """Of a limited link: a slip of the finger beyond it, as every message would wait so long."""
@@ -69,9 +70,9 @@ def _check_link(config: ExperimentConfig, topology: Topology) -> None:
     refuse(
         [
             (
-                not 0 <= mbit <= FASTEST_MBIT,
-                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, at most "
-                f"{FASTEST_MBIT:.0f}, or 0 for no limit",
+                mbit != 0 and not SLOWEST_MBIT <= mbit <= FASTEST_MBIT,
+                f"device.link_mbit={mbit}: use megabits a second, such as device.link_mbit=1000, from {SLOWEST_MBIT} "
+                f"to {FASTEST_MBIT:.0f}, or 0 for no limit",
             ),
             (
                 not 0 <= delay <= LONGEST_DELAY_MS,

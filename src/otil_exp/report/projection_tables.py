@@ -47,7 +47,8 @@ def section(runs: Sequence[Run], links: Sequence[Links], measured_on: Links) -> 
         *(f"{one.name}: {'measured' if one.measured else 'not measured'}, {one.date}. {one.source}" for one in links),
         f"≈: the next one is nearer than {ERROR:.0%}, which a projection does not tell apart.",
     ]
-    return Section(words, [_seconds(projected, links), _answers(answers(projected, links))])
+    tables = [_seconds(projected, links), _answers(answers(projected, links))]
+    return Section(words, [table for table in tables if table.rows])
 
 
 def as_markdown(shown: Section) -> str:
