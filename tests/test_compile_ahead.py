@@ -1,4 +1,4 @@
-"""The silent form, compiled by a second process: the ranks find all of it, and have it themselves where that fails."""
+"""The silent form, compiled by a second process: ranks find all of it."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def least_unet() -> UNet2DConditionModel:
     ).eval()
 
 
-def prepared_on_rank(rank: int, config: ExperimentConfig, folder: Path, program: str) -> Made:
+def prepared_on_rank(rank: int, config: ExperimentConfig, folder: Path) -> Made:
     patch, log = pytest.MonkeyPatch(), list[str]()
     patch.setenv("MASTER_PORT", folder.name)  # of this job
     patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     patch.setattr(compile_ahead, "has_room", lambda *_: True)
-    patch.setattr(compile_ahead, "PROGRAM", ("-c", program))
+    patch.setattr(compile_ahead, "PROGRAM", ("-c", AHEAD))
     patch.setattr(graph.Graph, "_compile", silent_alone(graph.Graph._compile))
     patch.setattr(logging.getLogger(compile_ahead.__name__), "warning", lambda words, *rest: log.append(words % rest))
     in_a_hurry()
@@ -103,12 +103,9 @@ def silent_alone(compile_form: Callable[..., None]) -> Callable[..., None]:
     return compile_or_call
 
 
-def otil(typed: Typed, *words: str) -> ExperimentConfig:
-    return effective(typed("preset=otil", "engine=compiled", "preset.gn_sync=true", "topology=2gpu_nosplit", *words))
-
-
 @pytest.mark.ranks
 def test_ranks_find_the_silent_form(typed: Typed, tmp_path: Path) -> None:
-    """Its GroupNorms gather among the ranks: the graph names their group."""
-    for rank in run_ranks(2, prepared_on_rank, otil(typed), tmp_path, AHEAD, timeout=400):
+    """Two graphs: the UNet's, whose GroupNorms gather among the ranks and name their group, and its one block's."""
+    config = effective(typed("preset=otil", "engine=compiled", "preset.gn_sync=true", "topology=2gpu_nosplit"))
+    for rank in run_ranks(2, prepared_on_rank, config, tmp_path, timeout=400):
         assert rank == Made(found=2, made=0, ahead=True, logged="")

@@ -18,7 +18,10 @@ Capability = tuple[int, int]
 
 
 def check_model_widths(config: ExperimentConfig) -> None:
-    """Raise ValueError, with what to type, if engine.products=fp8 would find no layer in this model."""
+    """Raise ValueError, with what to type, if engine.products=fp8 fits no width of this model.
+
+    A model whose levels with transformers alone do not fit is not found out here.
+    """
     widths = architecture_of(config.model).channels
     if config.engine.products is Products.fp8 and all(width % UNIT for width in widths):
         raise ValueError(
