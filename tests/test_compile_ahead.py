@@ -18,7 +18,7 @@ from benchmarks.compile_time import without_kernels
 from composing import Typed
 from otil_exp import compile_ahead
 from otil_exp.cells.normal_form import effective
-from otil_exp.compile_archive import Compiled
+from otil_exp.compiled_cell import Compiled
 from otil_exp.config import ExperimentConfig
 from otil_exp.methods.rooms import step_of
 from otil_exp.rank_unet.inputs import StepInputs

@@ -22,6 +22,7 @@ from otil_exp import compile_ahead, compile_archive
 from otil_exp.cells.normal_form import effective
 from otil_exp.compile_archive import CompileArchive, Compiled
 from otil_exp.config import ExperimentConfig
+from otil_exp.rank_unet import compiled_call
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.sliced import compile_turn, graph
 from otil_exp.traffic import TrafficCounter
@@ -60,7 +61,7 @@ ON_RANK: Any = SimpleNamespace(has_silent_form=True, unet=Doubling())
 def lock_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(compile_ahead, "has_room", lambda *_: True)
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
     return tmp_path
 
 

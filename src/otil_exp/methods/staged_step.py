@@ -20,11 +20,11 @@ from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swa
 from otil_exp.methods.staged_rules import LayOut, stages_in_words
 from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.rank_unet.assemblies import GatherHalves
+from otil_exp.rank_unet.compiled_call import compiled_call
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
 from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.on_rank import OnRank
-from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
@@ -44,10 +44,19 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
     unet.requires_grad_(False).to(memory_format=torch.channels_last)
     return SegmentEngine(
         calls,
-        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=graph.BACKEND),
+        compiles=_compiled_segment,
         first_call=best_kernels,
         record=record,
     )
+
+
+def _compiled_segment(segment: SegmentCall, *inputs: Tensor) -> Callable[..., tuple[Tensor, ...]]:
+    return partial(compiled_call(_run_segment, segment, *inputs), segment)
+
+
+def _run_segment(segment: SegmentCall, *inputs: Tensor) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = segment(*inputs)
+    return results
 
 
 class StagesOnRank(OnRank):
