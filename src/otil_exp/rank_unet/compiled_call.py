@@ -66,9 +66,9 @@ def _read(file: BufferedReader) -> Any:
 
 def _made(store: GraphStore, key: str, function: Call, arguments: tuple[Any, ...]) -> Any:
     no_guards: dict[str, str | int | bool | Call] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
-    lazy: Any = torch.compile(function, fullgraph=True, dynamic=False, options=no_guards)
     try:
         with dynamo.patch(enable_aot_compile=True):
+            lazy: Any = torch.compile(function, fullgraph=True, dynamic=False, options=no_guards)
             call = lazy.aot_compile((arguments, {}))
     except Exception as error:  # of torch.compile itself it says so again
         _log.warning("a graph is compiled for this process alone, since its file cannot be made: %s", error)
