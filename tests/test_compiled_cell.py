@@ -1,87 +1,75 @@
-"""What one machine compiled, another one finds: counted in graphs, by PyTorch's own counters."""
+"""Which kinds of cell were got ready before, and what getting one ready took."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from composing import Typed
-from otil_exp import compile_archive
+from otil_exp import compiled_cell, graph_store
 from otil_exp.cells.normal_form import effective
-from otil_exp.compile_archive import CompileArchive, Compiled
+from otil_exp.compiled_cell import Compiled, CompiledCell
+from otil_exp.config import ExperimentConfig
 from otil_exp.topology import single_rank
 from places import place_without_peers
 
 CPU = torch.device("cpu")
-ONE_GRAPH = torch._inductor.config.patch(compile_threads=1, cpp_cache_precompile_headers=False)
-"""What Inductor makes ready for many graphs takes longer than one."""
 
 
 @pytest.fixture
-def started_on(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Compiled]:
-    """Compile one graph. A machine is a folder of Inductor's cache here, a process what torch.compiler.reset leaves."""
-    config = effective(typed("preset=reference", "engine=compiled"))
-
-    def started(machine: str) -> Compiled:
-        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / machine))
-        torch.compiler.reset()
-        call = torch.compile(lambda x: (x.sin() + 1).exp(), fullgraph=True, dynamic=False)
-        with ONE_GRAPH, CompileArchive(config, single_rank(CPU)).used() as compiled:
-            torch.testing.assert_close(call(torch.zeros(3)), torch.full((3,), torch.e))
-        return compiled
-
-    return started
+def config(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentConfig:
+    monkeypatch.setenv(graph_store.VARIABLE, str(tmp_path / "graphs"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "machine"))
+    return effective(typed("preset=otil", "engine=compiled"))
 
 
-def test_a_graph_is_compiled_on_the_first_machine_only(
-    started_on: Callable[[str], Compiled],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    kept = tmp_path / "archives"
-    monkeypatch.setenv(compile_archive.VARIABLE, str(kept))
-    assert started_on("first") == Compiled(found=0, made=1, archive="written")
-    assert started_on("first") == Compiled(found=1, made=0, archive=None)
-    assert started_on("second") == Compiled(found=1, made=0, archive="read")
-    assert started_on("second") == Compiled(found=1, made=0, archive=None)
-    (archive,) = kept.iterdir()
-    archive.write_bytes(archive.read_bytes()[:100])
-    assert started_on("third") == Compiled(found=0, made=1, archive="written")
-    assert "is compiled again" in caplog.text
-    assert started_on("fourth").archive == "read"
-    archive.write_bytes(archive.read_bytes()[:100])
-    assert started_on("fourth") == Compiled(found=1, made=0, archive="written")  # of what the machine has
-    caplog.clear()
-    with monkeypatch.context() as others:  # an archive of another user, a full disk
-        others.setattr(os, "utime", refuse)
-        others.setattr(CompileArchive, "_note_stamp", refuse)
-        assert started_on("fifth") == Compiled(found=1, made=0, archive="read")
-    assert compile_archive.__name__ not in caplog.text
+def get_ready(config: ExperimentConfig, made: str = "", found: str = "") -> tuple[bool, Compiled]:
+    """Whether the cell was new, and what it took; made, found: keys, a letter each."""
+    cell = CompiledCell(config, single_rank(CPU))
+    is_new = cell.is_new
+    with cell.used() as compiled:
+        store = graph_store.current()
+        assert store is not None
+        for key in made:
+            store.save(key, lambda path: path.touch())
+        store.made += made
+        store.found += found
+    return is_new, compiled
 
 
-def refuse(*_: object) -> None:
-    raise PermissionError
+def test_a_cell_is_new_until_all_its_graphs_are_there(config: ExperimentConfig, tmp_path: Path) -> None:
+    assert get_ready(config, made="ab") == (True, Compiled(found=0, made=2))
+    assert get_ready(config, found="ab") == (False, Compiled(found=2, made=0))
+    (tmp_path / "graphs" / "b.graph").unlink()
+    assert get_ready(config, found="a", made="b") == (True, Compiled(found=1, made=1))
+    assert not CompiledCell(config, single_rank(CPU)).is_new
 
 
-@pytest.mark.parametrize("folder", ["", "a file", "~nobody_here/archives", "x" * 300])
-def test_a_folder_that_cannot_be_costs_the_archive_alone(
-    started_on: Callable[[str], Compiled],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    folder: str,
+def test_a_cell_whose_graphs_others_made_is_new_once(config: ExperimentConfig, typed: Typed) -> None:
+    get_ready(config, made="ab")
+    other = effective(typed("preset=otil", "engine=compiled", "height=320"))
+    assert get_ready(other, found="ab")[0]
+    assert not get_ready(other, found="ab")[0]
+
+
+@pytest.mark.parametrize("folder", ["", "a file", "x" * 300])
+def test_without_a_folder_of_all_machines_the_machines_own_has_the_list(
+    config: ExperimentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a file").touch()
-    Path("~nobody_here").touch()
-    monkeypatch.setenv(compile_archive.VARIABLE, folder)
-    assert started_on("machine") == Compiled(found=0, made=1, archive=None)
-    assert ("kept on this machine alone" in caplog.text) == bool(folder)
+    monkeypatch.setenv(graph_store.VARIABLE, folder)
+    assert get_ready(config, made="ab")[0]
+    assert not get_ready(config, found="ab")[0]
+    assert len(list((tmp_path / "machine" / "otil_exp").glob("*.cell"))) == 1
+
+
+def test_a_cell_that_fails_is_new_still(config: ExperimentConfig) -> None:
+    with pytest.raises(ZeroDivisionError), CompiledCell(config, single_rank(CPU)).used():
+        raise ZeroDivisionError
+    assert CompiledCell(config, single_rank(CPU)).is_new
 
 
 @pytest.mark.parametrize(
@@ -95,19 +83,15 @@ def test_a_folder_that_cannot_be_costs_the_archive_alone(
         (("guidance_scale=4",), True),
     ],
 )
-def test_cells_whose_graphs_are_the_same_share_an_archive(
-    typed: Typed, typed_else: tuple[str, ...], alike: bool
-) -> None:
+def test_cells_whose_graphs_are_the_same_share_a_list(typed: Typed, typed_else: tuple[str, ...], alike: bool) -> None:
     one, other = (
-        compile_archive._key(effective(typed("preset=otil", "engine=compiled", *overrides)), single_rank(CPU))
+        compiled_cell._key(effective(typed("preset=otil", "engine=compiled", *overrides)), single_rank(CPU))
         for overrides in ((), typed_else)
     )
     assert (one == other) == alike
 
 
-def test_the_ranks_of_a_half_share_an_archive_which_one_of_them_writes(typed: Typed) -> None:
-    config = effective(typed("preset=otil", "engine=compiled"))
-    archives = [CompileArchive(config, place_without_peers(rank, 4, split_batch=True)) for rank in range(4)]
-    keys = [archive._note.name for archive in archives]
-    assert keys[0] == keys[1] != keys[2] == keys[3]
-    assert [archive._writes for archive in archives] == [True, False, True, False]
+def test_the_ranks_of_a_half_share_a_list(config: ExperimentConfig) -> None:
+    cells = [CompiledCell(config, place_without_peers(rank, 4, split_batch=True)) for rank in range(4)]
+    names = [cell._lists[0].name for cell in cells]
+    assert names[0] == names[1] != names[2] == names[3]

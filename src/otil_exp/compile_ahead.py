@@ -173,7 +173,7 @@ def compile_silent_form(request: Request) -> None:
     assert isinstance(on_rank, LayersOnRank)
     if config.engine.products is Products.fp8:
         Fp8Products(on_rank.unet)
-    with CompiledCell(config, ranks).used():
+    with torch.no_grad(), CompiledCell(config, ranks).used():  # as ranks do: graphs without are others
         on_rank.compile_last_kind(request.inputs.to(device))
 
 

@@ -51,12 +51,7 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
 
 
 def _compiled_segment(segment: SegmentCall, *inputs: Tensor) -> Callable[..., tuple[Tensor, ...]]:
-    return partial(compiled_call(_run_segment, segment, *inputs), segment)
-
-
-def _run_segment(segment: SegmentCall, *inputs: Tensor) -> tuple[Tensor, ...]:
-    results: tuple[Tensor, ...] = segment(*inputs)
-    return results
+    return partial(compiled_call(SegmentCall.forward, segment, *inputs), segment)
 
 
 class StagesOnRank(OnRank):

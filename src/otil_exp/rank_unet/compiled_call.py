@@ -41,15 +41,12 @@ def compiled_call(function: Call, *arguments: Any, depends_on: Any = None) -> Ca
     if store is None or BACKEND != "inductor":
         return _just_in_time(function)
     key = graph_key(function, *arguments, depends_on=depends_on)
-    call = _loaded.get(key)
-    if call is not None and (key in store.found or key in store.made):
-        return call
-    call = call or store.load(key, _read)
-    if call is not None:
-        store.found.append(key)
-    else:
+    call = _loaded.get(key) or store.load(key, _read)
+    if call is None:
         store.made.append(key)
         call = _made(store, key, function, arguments)
+    elif key not in store.made and key not in store.found:
+        store.found.append(key)
     _loaded[key] = call
     return call
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -16,13 +16,11 @@ from typing import Any
 
 import diffusers
 import torch
+from diffusers.configuration_utils import FrozenDict
 from torch import distributed as dist
 
 TRACED = ("rank_unet", "stages", "choices.py")
 """Where in this package the code of graphs lies."""
-
-LEFT_OUT = {"_name_or_path", "_diffusers_version", "_use_default_values"}
-"""Of diffusers' configs: where weights come from, who wrote them, and which settings they left out (in any order)."""
 
 Plain = bool | int | float | complex | str | bytes | torch.dtype | torch.device | torch.layout | torch.memory_format
 
@@ -64,39 +62,41 @@ class _Description:
             self._add_held(value)
 
     def _add_held(self, value: Any) -> None:
-        self._say(_name(type(value)))
-        if isinstance(value, Mapping):
-            for name, held in value.items():
-                if name not in LEFT_OUT:
-                    self.add(name)
-                    self.add(held)
-        elif isinstance(value, list | tuple):
-            for held in value:
-                self.add(held)
+        if isinstance(value, list | tuple):  # alike, as diffusers has either of one setting
+            self._add_all("list", value)
         elif isinstance(value, set | frozenset):
-            self._say(sorted(map(repr, value)))
+            self._add_all("set", sorted(map(repr, value)))
+        elif isinstance(value, FrozenDict):
+            settings = sorted(name for name in value if not name.startswith("_"))  # the others: whence it comes
+            self._add_all("config", [(name, value[name]) for name in settings])
+        elif isinstance(value, Mapping):
+            self._add_all("mapping", value.items())
         elif isinstance(value, FunctionType):
-            cells = value.__closure__ or ()
-            self.add(
-                (_name(value), value.__code__.co_code, value.__defaults__, *(cell.cell_contents for cell in cells))
-            )
+            held = [cell.cell_contents for cell in value.__closure__ or ()]
+            self._add_all(_name(value), (value.__code__.co_code, value.__defaults__, held))
         elif isinstance(value, MethodType):
-            self.add((value.__func__, value.__self__))
+            self._add_all("method", (value.__func__, value.__self__))
         elif isinstance(value, partial):
-            self.add((value.func, value.args, value.keywords))
+            self._add_all("partial", (value.func, value.args, value.keywords))
         elif isinstance(value, dist.ProcessGroup):
             self._say(value.group_name)
         else:
             left_out = getattr(value, "not_in_graphs", ())
-            self.add({name: held for name, held in getattr(value, "__dict__", {}).items() if name not in left_out})
-        self._say("end")
+            held = [(name, one) for name, one in getattr(value, "__dict__", {}).items() if name not in left_out]
+            self._add_all(_name(type(value)), held)
+
+    def _add_all(self, kind: str, values: Collection[Any]) -> None:
+        self._say(kind, len(values))
+        for value in values:
+            self.add(value)
 
     def _say(self, *words: object) -> None:
         self._hash.update(repr(words).encode())
 
 
 def _of_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tuple(tensor.shape), tensor.stride(), tensor.dtype, str(tensor.device), tensor.requires_grad
+    layout = [(size, stride if size > 1 else 0) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return layout, tensor.dtype, str(tensor.device), tensor.requires_grad
 
 
 def _name(value: Any) -> str:
