@@ -14,9 +14,7 @@ from torch import nn
 
 from otil_exp.graph_store import GraphStore, using
 from otil_exp.rank_unet import compiled_call as module
-from otil_exp.rank_unet import kernel_choice
 from otil_exp.rank_unet.compiled_call import compiled_call
-from otil_exp.rank_unet.kernel_choice import best_kernels
 
 pytestmark = [
     pytest.mark.slow,  # a compiler of C++
@@ -77,8 +75,8 @@ def test_what_one_process_compiled_others_find(tmp_path: Path, monkeypatch: pyte
         (key,) = store.made
         assert store.found == []
     monkeypatch.setattr(torch, "compile", refuse)
-    monkeypatch.setattr(kernel_choice._RowsAtOnceWhenAsked, "__getattr__", refuse)
-    with later_process(tmp_path) as store, best_kernels():
+    monkeypatch.setattr(module, "best_kernels", refuse)
+    with later_process(tmp_path) as store:
         assert_right(compiled_call(call_module, Scaled(3.0), X), 3.0)
         assert store.found == [key]
         assert store.made == []

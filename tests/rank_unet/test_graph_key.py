@@ -84,7 +84,14 @@ DIFFERENT: dict[str, Callable[[], Any]] = {
 
 
 def weight_twice(unet: UNet2DConditionModel) -> UNet2DConditionModel:
-    unet.conv_in.conv.bias = unet.time_embedding.linear_1.bias = nn.Parameter(torch.zeros(64), requires_grad=False)
+    unet.time_embedding.linear_1.bias = unet.time_embedding.linear_2.bias
+    return unet
+
+
+def with_context(unet: UNet2DConditionModel, *, of_one_tensor: bool) -> UNet2DConditionModel:
+    parts = torch.zeros(2, 5) if of_one_tensor else [torch.zeros(5), torch.zeros(5)]
+    for name, part in zip(("above", "below"), parts, strict=True):
+        unet.register_buffer(name, part[:4], persistent=False)
     return unet
 
 
@@ -106,6 +113,13 @@ def with_hook(unet: UNet2DConditionModel) -> UNet2DConditionModel:
 @pytest.mark.parametrize("changed", DIFFERENT)
 def test_what_a_unet_is_made_of_matters(changed: str) -> None:
     assert key(DIFFERENT[changed]()) != key(sliced())
+
+
+def test_parts_of_one_tensor_are_no_tensors_of_their_own() -> None:
+    """What is written into one may be in the other, too."""
+    one, two = (with_context(tiny_unet(), of_one_tensor=of_one_tensor) for of_one_tensor in (True, False))
+    assert key(one) != key(two)
+    assert key(one) == key(with_context(tiny_unet(), of_one_tensor=True))
 
 
 def test_shapes_and_strides_of_inputs_matter() -> None:

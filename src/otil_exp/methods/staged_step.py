@@ -23,7 +23,6 @@ from otil_exp.rank_unet.assemblies import GatherHalves
 from otil_exp.rank_unet.compiled_call import compiled_call
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
-from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.on_rank import OnRank
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
@@ -45,7 +44,6 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
     return SegmentEngine(
         calls,
         compiles=_compiled_segment,
-        first_call=best_kernels,
         record=record,
     )
 

@@ -19,6 +19,7 @@ from torch._dynamo import config as dynamo
 from otil_exp import graph_store
 from otil_exp.graph_store import GraphStore
 from otil_exp.rank_unet.graph_key import graph_key
+from otil_exp.rank_unet.kernel_choice import best_kernels
 
 BACKEND = "inductor"
 """What torch.compile makes of a graph; tests, which look at graphs and not at speed, use one that compiles no C++."""
@@ -52,7 +53,15 @@ def compiled_call(function: Call, *arguments: Any, depends_on: Any = None) -> Ca
 
 
 def _just_in_time(function: Call) -> Call:
-    return torch.compile(function, fullgraph=True, dynamic=False, backend=BACKEND)
+    backend = _inductor if BACKEND == "inductor" else BACKEND
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+
+
+def _inductor(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+    from torch._inductor.compile_fx import compile_fx  # late: it loads the compiler
+
+    with best_kernels():
+        return compile_fx(graph, inputs)
 
 
 def _read(file: BufferedReader) -> Any:
@@ -64,7 +73,7 @@ def _read(file: BufferedReader) -> Any:
 def _made(store: GraphStore, key: str, function: Call, arguments: tuple[Any, ...]) -> Any:
     no_guards: dict[str, str | int | bool | Call] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
     try:
-        with dynamo.patch(enable_aot_compile=True):
+        with best_kernels(), dynamo.patch(enable_aot_compile=True):
             lazy: Any = torch.compile(function, fullgraph=True, dynamic=False, options=no_guards)
             call = lazy.aot_compile((arguments, {}))
     except Exception as error:  # of torch.compile itself it says so again

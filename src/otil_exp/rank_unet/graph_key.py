@@ -10,14 +10,18 @@ import platform
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-import diffusers
 import torch
 from diffusers.configuration_utils import FrozenDict
 from torch import distributed as dist
+from torch import nn
+
+LIBRARIES = ("diffusers", "transformers", "peft", "triton")
+"""Whose code is in graphs; diffusers' layers go by what else is there."""
 
 TRACED = ("rank_unet", "stages", "choices.py")
 """Where in this package the code of graphs lies."""
@@ -51,18 +55,21 @@ class _Description:
     def add(self, value: Any) -> None:
         if value is None or isinstance(value, Plain | Enum | torch.Size):
             self._say(repr(value))
-        elif isinstance(value, torch.Tensor):
-            self._say(type(value).__name__, *_of_tensor(value))
         elif isinstance(value, type | ModuleType):
             self._say(_name(value))
         elif id(value) in self._seen:
             self._say("again", self._seen[id(value)][0])
         else:
             self._seen[id(value)] = len(self._seen), value
-            self._add_held(value)
+            self._add_new(value)
 
-    def _add_held(self, value: Any) -> None:
-        if isinstance(value, list | tuple):  # alike, as diffusers has either of one setting
+    def _add_new(self, value: Any) -> None:
+        if isinstance(value, nn.Parameter):
+            self._say("parameter", *_of_tensor(value))
+        elif isinstance(value, torch.Tensor):
+            self._say("tensor", *_of_tensor(value))
+            self.add(value.untyped_storage())  # of context several tensors may be parts of one
+        elif isinstance(value, list | tuple):  # alike, as diffusers has either of one setting
             self._add_all("list", value)
         elif isinstance(value, set | frozenset):
             self._add_all("set", sorted(map(repr, value)))
@@ -119,7 +126,7 @@ def _surroundings(device: torch.device) -> dict[str, Any]:
     else:
         machine = platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
     return {
-        "versions": (platform.python_version(), torch.__version__, diffusers.__version__),
+        "versions": (platform.python_version(), torch.__version__, *map(_version, LIBRARIES)),
         "machine": machine,
         "inductor": inductor.save_config_portable(),
         "functorch": functorch.save_config_portable(),
@@ -127,6 +134,13 @@ def _surroundings(device: torch.device) -> dict[str, Any]:
         "products": (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -21,17 +20,9 @@ compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benc
 @contextmanager
 def best_kernels() -> Iterator[None]:
     """Within it graphs get the kernels that were measured to be best (benchmarks/one_gpu_speed.md)."""
-    from torch._inductor.virtualized import V  # late: it loads PyTorch's compiler
+    from torch._inductor.virtualized import V  # late, as the next: it takes seconds, which graphs that are found save
 
-    choices: Any = _RowsAtOnceWhenAsked()
-    with sdpa_kernel(ATTENTION, set_priority=True), V.set_choices_handler(choices):
+    from otil_exp.rank_unet.rows_at_once import RowsAtOnce
+
+    with sdpa_kernel(ATTENTION, set_priority=True), V.set_choices_handler(RowsAtOnce()):
         yield
-
-
-class _RowsAtOnceWhenAsked:
-    """RowsAtOnce, without what it loads, seconds, as long as nothing is compiled."""
-
-    def __getattr__(self, name: str) -> Any:
-        from otil_exp.rank_unet.rows_at_once import RowsAtOnce
-
-        return getattr(RowsAtOnce(), name)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -36,15 +34,14 @@ class SegmentEngine:
         calls: dict[int, SegmentCall],
         *,
         compiles: Callable[..., Call] | None = None,
-        first_call: Callable[[], AbstractContextManager[Any]] = nullcontext,
         record: Record | None = None,
     ) -> None:
         """calls: by segment. compiles: makes a compiled call of one for inputs like those that follow; None calls it as
-        it is. first_call: what compiling runs in. record: makes CUDA graphs; None replays nothing."""
+        it is. record: makes CUDA graphs; None replays nothing."""
         self._modules = dict(calls)
         self._compiles = compiles
         self._calls: dict[int, Call] = dict(calls)
-        self._first_call, self._record = first_call, record
+        self._record = record
         self._recorded: dict[int, _Recorded] = {}
 
     def run(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -69,9 +66,8 @@ class SegmentEngine:
         results = self.call_modules(segment, inputs)
         call: Call = self._modules[segment]
         if self._compiles is not None:  # after that call: modules make buffers at their first one, graphs none
-            with self._first_call():
-                call = self._compiles(self._modules[segment], *inputs)
-                results = call(*inputs)
+            call = self._compiles(self._modules[segment], *inputs)
+            results = call(*inputs)
         self._calls[segment] = call
         if self._record is None:
             return results

@@ -10,7 +10,6 @@ from torch import nn
 from otil_exp import graph_store
 from otil_exp.rank_unet.compiled_call import Call, compiled_call
 from otil_exp.rank_unet.inputs import StepInputs, predict
-from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.sliced import blocks
 from otil_exp.rank_unet.sliced.compile_turn import compile_turn, compiled_ahead
 from otil_exp.topology import RankContext
@@ -59,7 +58,7 @@ class Graph:
         room = torch._dynamo.config.patch(recompile_limit=blocks.GRAPHS)
         found = self._ahead and compiled_ahead(self._ranks)
         turn = nullcontext() if found else compile_turn(self._ranks, communicates=self._communicates)
-        with best_kernels(), room, turn:
+        with room, turn:
             call = compiled_call(predict, self._unet, inputs, depends_on=self._blocks)
             check_same(call(self._unet, inputs), called)
         self._calls[inputs.sample.shape], self._sent[inputs.sample.shape] = call, sent
