@@ -35,7 +35,7 @@ from otil_exp.fake_peers import among_fake_peers
 from otil_exp.models.architecture import PUBLISHED, Architecture
 from otil_exp.models.random_weights import random_pipeline
 from otil_exp.pipeline import build_pipeline
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from otil_exp.run_folder.cell import Cell
 from otil_exp.schema import register_schema
 from otil_exp.topology import Topology
@@ -124,7 +124,7 @@ def _measured_together(left: list[Case]) -> list[Case]:
 def rank_alone(case: Case, out: Path, small: bool) -> dict[str, Any]:
     """Rank 0's own work: milliseconds of a picture without text encoder and VAE, and of its steps."""
     if small:
-        graph.BACKEND = "eager"  # of engine=compiled: no compiler is needed to try the script
+        compiled_call.BACKEND = "eager"  # of engine=compiled: no compiler is needed to try the script
     config = composed(case, out, small)
     topology = Topology(**asdict(config.topology))
     device = torch.device("cuda" if GPU else "cpu")

@@ -13,7 +13,7 @@ import pytest
 STARTERS = (
     *("subprocess", "multiprocessing", "playwright", "wandb"),
     *("otil_exp.launch", "otil_exp.job", "otil_exp.selftest.process", "otil_exp.evaluate", "otil_exp.slurm"),
-    *("otil_exp.compile_archive", "otil_exp.compile_ahead"),
+    *("otil_exp.compiled_cell", "otil_exp.compile_ahead"),
     *("otil_exp.run.execution", "tiny_sd"),
     *("ranks", "pipelines", "trajectories", "benchmark_jobs", "cluster", "small_run"),
 )

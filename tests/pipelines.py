@@ -16,7 +16,7 @@ from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
 from otil_exp.models.loading import Models
 from otil_exp.pipeline import StepTrace, build_pipeline
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from otil_exp.topology import Topology
 from ranks import run_ranks
 
@@ -58,7 +58,7 @@ def _on_rank(
     prompt: str,
     seed: int,
 ) -> list[Result]:
-    graph.BACKEND = "eager"  # of engine=compiled: what is looked at is the graph, not its speed
+    compiled_call.BACKEND = "eager"  # of engine=compiled: what is looked at is the graph, not its speed
     ranks = joined(rank, topology, port)
     models = Models()
     results = [_picture(config, ranks, models, prompt, seed, decode) for config, decode in configs]

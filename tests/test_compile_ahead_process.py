@@ -18,10 +18,11 @@ import torch
 from torch import nn
 
 from composing import Typed
-from otil_exp import compile_ahead, compile_archive
+from otil_exp import compile_ahead, graph_store
 from otil_exp.cells.normal_form import effective
-from otil_exp.compile_archive import CompileArchive, Compiled
+from otil_exp.compiled_cell import Compiled
 from otil_exp.config import ExperimentConfig
+from otil_exp.rank_unet import compiled_call
 from otil_exp.rank_unet.inputs import StepInputs
 from otil_exp.rank_unet.sliced import compile_turn, graph
 from otil_exp.traffic import TrafficCounter
@@ -60,7 +61,7 @@ ON_RANK: Any = SimpleNamespace(has_silent_form=True, unet=Doubling())
 def lock_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(compile_ahead, "has_room", lambda *_: True)
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
     return tmp_path
 
 
@@ -209,22 +210,15 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("archive", "ahead"), [("new", True), ("there", False), ("off", False), ("x" * 300, False)])
-def test_help_is_for_cells_that_no_archive_has(
-    config: ExperimentConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: str, ahead: bool
+def test_help_is_for_cells_that_are_new(
+    config: ExperimentConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """x: a name that is too long for a folder."""
-    folder = {"new": tmp_path / "archives", "there": tmp_path / "archives", "off": ""}.get(archive, archive)
-    monkeypatch.setenv(compile_archive.VARIABLE, str(folder))
+    monkeypatch.setenv(graph_store.VARIABLE, str(tmp_path / "graphs"))
     monkeypatch.setattr(compile_ahead, "PROGRAM", ("-c", DONE))
-    if archive == "there":
-        path = CompileArchive(config, RANKS)._path
-        assert path is not None
-        path.parent.mkdir()
-        path.touch()
-    with compile_ahead.compiling(config, RANKS, ON_RANK, INPUTS) as compiled:
-        assert compile_turn.compiled_ahead(RANKS) == ahead
-    assert compiled.ahead == ahead
+    for ahead in (True, False):
+        with compile_ahead.compiling(config, RANKS, ON_RANK, INPUTS) as compiled:
+            assert compile_turn.compiled_ahead(RANKS) == ahead
+        assert compiled.ahead == ahead
 
 
 @pytest.mark.parametrize("broken", ["take_ahead", "TemporaryFile", "Popen"])

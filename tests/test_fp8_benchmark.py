@@ -26,8 +26,8 @@ from benchmarks.one_gpu_speed.measure import steps_of
 from benchmarks.one_gpu_speed.outputs import compare_outputs
 from benchmarks.one_gpu_speed.rank import prepared_unet
 from benchmarks.side_by_side import Files
+from otil_exp.rank_unet import compiled_call
 from otil_exp.rank_unet.products import MARGIN, Fp8Linear
-from otil_exp.rank_unet.sliced import graph
 from otil_exp.run_folder.folder import RunFolder
 from otil_exp.run_folder.whole import write_text
 from run_folder.finished import SIDE, finished
@@ -69,7 +69,7 @@ def test_what_a_gpu_is_to_measure_is_among_its_cases(monkeypatch: pytest.MonkeyP
 
 def test_a_case_is_timed_and_told_from_its_record_to_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With PyTorch's graphs but no compiler; in this process, which is let go before it starts."""
-    monkeypatch.setattr(graph, "BACKEND", "aot_eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "aot_eager")
     monkeypatch.setattr(measure, "REPEATS", 1)
     cases_of = [whole(UPSTREAM, 256), whole("compiled", 256, variant="fp8")]
     results = []

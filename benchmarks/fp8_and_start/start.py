@@ -2,7 +2,7 @@
 
     python -m benchmarks.fp8_and_start.start FOLDER [SECONDS]
 
-cold: nothing is compiled. warm: a second process of the same machine. moved: a machine that has the archive alone.
+cold: nothing is compiled. warm: a second process of the same machine. moved: a machine that has the files of graphs alone.
 Each is a process; what it has reached, at which second, and how long PyTorch's own phases took are printed as JSON, and
 in FOLDER/start.json; its words are in FOLDER/START.log. All end within SECONDS (default 570).
 """
@@ -34,10 +34,10 @@ def main() -> int:
     folder = Path(sys.argv[1]).absolute()
     deadline = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 570)
     figures: dict[str, Any] = {}
-    for name in ("here", "elsewhere", "archives"):
+    for name in ("here", "elsewhere", "graphs"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for start, cache in STARTS.items():
-        variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / cache), "OTIL_EXP_COMPILED": str(folder / "archives")}
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / cache), "OTIL_EXP_COMPILED": str(folder / "graphs")}
         figures[start] = _started(start, folder, os.environ | variables, deadline - time.monotonic())
         print(start, json.dumps(figures[start]), flush=True)
         write_text(folder / "start.json", json.dumps(figures, indent=1))
@@ -127,7 +127,7 @@ def _rank(began: float, said: Path) -> None:
             compile_form(self, inputs)
 
     rank.random_unet, graph.Graph._compile = timed_weights, timed_form  # type: ignore[method-assign]
-    unet, inputs = rank.prepared_unet(case, device, archived=True)
+    unet, inputs = rank.prepared_unet(case, device, stored=True)
     marks.reached("ready")
     with torch.no_grad():
         unet.begin(steps_of(case))

@@ -35,8 +35,8 @@ WARMUP_STEPS = 15
 """More synchronous steps than are timed."""
 
 
-def prepared_unet(case: Case, device: torch.device, *, archived: bool = False) -> tuple[Any, dict[str, Any]]:
-    """The UNet with seeded weights, its graphs made, and inputs of a step. archived: as a run gets compiled graphs."""
+def prepared_unet(case: Case, device: torch.device, *, stored: bool = False) -> tuple[Any, dict[str, Any]]:
+    """The UNet with seeded weights, its graphs made, and inputs of a step. stored: graphs are found and kept."""
     _set_variant(case.variant)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     plain = random_unet(dtype, device)
@@ -57,7 +57,7 @@ def prepared_unet(case: Case, device: torch.device, *, archived: bool = False) -
         method._kinds = StepKinds((steady(WARMUP_STEPS + 1),), lambda step: 0)
     inputs = step_inputs(plain.config, case.size, dtype, device)
     unet = RankUNet(method, tuple(inputs["sample"].shape))
-    with compiling(config, ranks, method, StepInputs(**inputs)) if archived else nullcontext():
+    with compiling(config, ranks, method, StepInputs(**inputs)) if stored else nullcontext():
         unet.prepare(**inputs)
     if products is not None:
         _calibrate(unet, products, inputs)

@@ -1,7 +1,7 @@
 """A second process that compiles the silent form of a UNet while a rank compiles the synchronous one.
 
 Either takes most of a minute of one core, and ranks need both. The other process has a rank's place, with nobody in the
-others, and weights that are not set. What it compiles lies in PyTorch's cache, where all ranks of that half of the
+others, and weights that are not set. What it compiles lies in the store of graphs, where all ranks of that half of the
 batch on this machine find it.
 
     python -m otil_exp.compile_ahead LOCK < REQUEST
@@ -24,7 +24,7 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from otil_exp.choices import Products
-from otil_exp.compile_archive import CompileArchive, Compiled
+from otil_exp.compiled_cell import Compiled, CompiledCell
 from otil_exp.config import ExperimentConfig
 from otil_exp.fake_peers import among_fake_peers
 from otil_exp.launch.lifetime import die_with_parent
@@ -69,11 +69,11 @@ class Request:
 
 @contextmanager
 def compiling(config: ExperimentConfig, ranks: RankContext, on_rank: OnRank, inputs: StepInputs) -> Iterator[Compiled]:
-    """Within it the ranks make their graphs: out of an archive, or, of cells that are new, with the help of a second
+    """Within it the ranks get their graphs: out of the store, and, of cells that are new, with the help of a second
     process. What was compiled is filled in at its end."""
-    archive = CompileArchive(config, ranks)
-    with archive.used() as compiled, ExitStack() as meanwhile:
-        if archive.is_new:
+    cell = CompiledCell(config, ranks)
+    with cell.used() as compiled, ExitStack() as meanwhile:
+        if cell.is_new:
             meanwhile.enter_context(compiling_ahead(config, ranks, on_rank, inputs, compiled))
         yield compiled
 
@@ -173,7 +173,8 @@ def compile_silent_form(request: Request) -> None:
     assert isinstance(on_rank, LayersOnRank)
     if config.engine.products is Products.fp8:
         Fp8Products(on_rank.unet)
-    on_rank.compile_last_kind(request.inputs.to(device))
+    with torch.no_grad(), CompiledCell(config, ranks).used():  # as ranks do: graphs without are others
+        on_rank.compile_last_kind(request.inputs.to(device))
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
 if TYPE_CHECKING:
-    from otil_exp.compile_archive import Compiled
+    from otil_exp.compiled_cell import Compiled
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
 from otil_exp.models.loading import Models
 from otil_exp.pipeline import build_pipeline
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from places import place
 from ranks import run_ranks
 
@@ -30,7 +30,7 @@ own here."""
 
 def pictures(rank: int, configs: dict[str, ExperimentConfig]) -> dict[str, tuple[dict, float, dict]]:
     """Of each cell with fp8: scales, how far its latents are from those without, and what is said of the products."""
-    graph.BACKEND = "eager"
+    compiled_call.BACKEND = "eager"
     ranks, models = place(rank, split_batch=False), Models()
     latents, said = {}, {}
     for name, config in configs.items():

@@ -15,7 +15,7 @@ from otil_exp.cells.normal_form import effective
 from otil_exp.config import ExperimentConfig
 from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.pipeline import build_pipeline
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from otil_exp.stages.text import KeptOutput
 from otil_exp.topology import RankContext, Topology, leave
 from otil_exp.traffic import TrafficCounter
@@ -98,7 +98,7 @@ def two_pictures(
     rank: int, port: str, topology: tuple[int, bool], configs: list[ExperimentConfig]
 ) -> list[tuple[Tensor, list[int]]]:
     """Of each config the second picture of one pipeline, and what this rank sent in each step of it."""
-    graph.BACKEND = "eager"
+    compiled_call.BACKEND = "eager"
     ranks = joined(rank, topology, port)
     found = []
     for config in configs:

@@ -15,7 +15,7 @@ from composing import composed_of
 from otil_exp.cells.prepare import prepare
 from otil_exp.choices import Engine
 from otil_exp.config import ExperimentConfig
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from pipelines import Result, run_pipelines
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
@@ -61,7 +61,7 @@ def test_compiled_layers_give_what_distrifusers_give(made: Made, kind: str, word
 
 @pytest.mark.parametrize("kind", tiny_sd.KINDS)
 def test_the_compiled_reference_is_diffusers(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
     pipeline = tiny_sd.tiny_pipeline(kind, tiny_sd.TWO_LEVELS)
     pipeline.set_progress_bar_config(disable=True)
     settings = {"height": SIZE, "width": SIZE, "num_inference_steps": STEPS, "guidance_scale": 7.5}

@@ -13,6 +13,7 @@ from otil_exp.choices import Engine, GnSync
 from otil_exp.methods.naive_patch.config import NaivePatchConfig, SplitScheme
 from otil_exp.methods.silent_layers.config import SilentLayersConfig
 from otil_exp.methods.whole.rules import REFERENCE
+from otil_exp.rank_unet import compiled_call
 from otil_exp.rank_unet.inputs import StepInputs, predict
 from otil_exp.rank_unet.sliced import blocks, compile_turn, graph, layers
 from otil_exp.rank_unet.sliced.attention import merged
@@ -35,7 +36,7 @@ NAIVE = NaivePatchConfig(name="naive_patch", split_scheme=SplitScheme.row)
 @pytest.fixture
 def _no_cpp(monkeypatch):
     """Graphs are made, but not turned into C++, which would take minutes."""
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
 
 
 class OneTransformer(nn.Module):
@@ -200,7 +201,7 @@ def work(rank):
 
 def compiled_work(rank):
     """GroupNorm exact: collectives in both graphs."""
-    graph.BACKEND = "aot_eager"
+    compiled_call.BACKEND = "aot_eager"
     ranks = place(rank, split_batch=False)
     exact = SILENT[GnSync.exact]
     pictures_of, traffic_of = {}, {}

@@ -11,7 +11,7 @@ import torch
 from composing import Compose
 from otil_exp.cells.prepare import prepare
 from otil_exp.models.loading import Models
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from otil_exp.run.execution import execute
 from otil_exp.run_folder.cell import Cell
 from otil_exp.run_folder.folder import RunFolder
@@ -53,7 +53,7 @@ def test_the_graphs_of_a_run_do_not_use_up_those_of_the_next(
     composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch.compile makes so many graphs of a function, eight by default, and then fails."""
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
     tiny_pipeline(tiny_unet(), tmp_path / "tokenizer").save_pretrained(tmp_path / "model")
     model = (*words(tmp_path / "model"), "engine=compiled")
     runs = [spec(composed, tmp_path / height, *model, f"height={height}") for height in ("64", "128")]

@@ -16,7 +16,7 @@ from otil_exp.cells.prepare import prepare
 from otil_exp.config import ExperimentConfig
 from otil_exp.models.loading import Models
 from otil_exp.pipeline import RankPipeline, build_pipeline
-from otil_exp.rank_unet.sliced import graph
+from otil_exp.rank_unet import compiled_call
 from otil_exp.run import execution
 from otil_exp.run.execution import _clear, _weights_stay, execute
 from otil_exp.run_folder.cell import Cell
@@ -52,7 +52,7 @@ def measured(composed: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     The model has two levels: dynamo takes seconds a level, and four runs are compiled.
     """
-    monkeypatch.setattr(graph, "BACKEND", "eager")
+    monkeypatch.setattr(compiled_call, "BACKEND", "eager")
     model = small_model(tmp_path)
     found, generate, before = dict[str, int](), execution.generate, live_bytes()
 

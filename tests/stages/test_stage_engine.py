@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +23,10 @@ def told_and_sample(seed: int) -> list[torch.Tensor]:
     return [timestep, inputs["encoder_hidden_states"], added["text_embeds"], added["time_ids"], inputs["sample"]]
 
 
+def compiled(segment: SegmentCall, *inputs: torch.Tensor) -> Any:
+    return torch.compile(segment, fullgraph=True, dynamic=False, backend="eager")
+
+
 @pytest.mark.parametrize("kind", ["compiled", "recorded"])
 @torch.no_grad()
 def test_down_and_up_as_when_they_are_called(kind: str) -> None:
@@ -33,7 +37,7 @@ def test_down_and_up_as_when_they_are_called(kind: str) -> None:
     calls = {0: SegmentCall(unet, units, down), 2: SegmentCall(unet, units, up)}
     engine = SegmentEngine(
         calls,
-        compiles=partial(torch.compile, fullgraph=True, backend="eager") if kind == "compiled" else None,
+        compiles=compiled if kind == "compiled" else None,
         record=emulated_graphs(TrafficCounter()) if kind == "recorded" else None,
     )
     *told, sample = told_and_sample(0)

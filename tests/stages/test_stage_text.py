@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +98,10 @@ def test_every_output_is_read_by_one_stage_in_the_order_of_the_segments() -> Non
     assert blocks == ["down_blocks"] * 12 + ["mid_block"] * 6 + ["up_blocks"] * 8
 
 
+def compiled(segment: SegmentCall, *inputs: torch.Tensor) -> Any:
+    return torch.compile(segment, fullgraph=True, dynamic=False, backend="eager")
+
+
 @pytest.mark.parametrize("kind", ["called", "compiled", "recorded"])
 @torch.no_grad()
 def test_another_picture_overwrites_what_engines_read(kind: str) -> None:
@@ -109,7 +114,7 @@ def test_another_picture_overwrites_what_engines_read(kind: str) -> None:
     call = SegmentCall(unet, units, inner)
     engine = SegmentEngine(
         {1: call},
-        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend="eager") if kind == "compiled" else None,
+        compiles=compiled if kind == "compiled" else None,
         record=emulated_graphs(TrafficCounter()) if kind == "recorded" else None,
     )
     plain = SegmentCall(untouched, units, inner)

@@ -20,11 +20,10 @@ from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swa
 from otil_exp.methods.staged_rules import LayOut, stages_in_words
 from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.rank_unet.assemblies import GatherHalves
+from otil_exp.rank_unet.compiled_call import compiled_call
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
-from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.on_rank import OnRank
-from otil_exp.rank_unet.sliced import graph
 from otil_exp.rank_unet.sliced.slices import Slices
 from otil_exp.rank_unet.sliced.tree import slice_layers
 from otil_exp.schedule import Step
@@ -44,10 +43,13 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
     unet.requires_grad_(False).to(memory_format=torch.channels_last)
     return SegmentEngine(
         calls,
-        compiles=partial(torch.compile, fullgraph=True, dynamic=False, backend=graph.BACKEND),
-        first_call=best_kernels,
+        compiles=_compiled_segment,
         record=record,
     )
+
+
+def _compiled_segment(segment: SegmentCall, *inputs: Tensor) -> Callable[..., tuple[Tensor, ...]]:
+    return partial(compiled_call(SegmentCall.forward, segment, *inputs), segment)
 
 
 class StagesOnRank(OnRank):

@@ -20,7 +20,7 @@ compiled, where PyTorch would take FlashAttention (0.8 ms of a step slower, benc
 @contextmanager
 def best_kernels() -> Iterator[None]:
     """Within it graphs get the kernels that were measured to be best (benchmarks/one_gpu_speed.md)."""
-    from torch._inductor.virtualized import V  # late, as the next: they load the compiler
+    from torch._inductor.virtualized import V  # late, as the next: it takes seconds, which graphs that are found save
 
     from otil_exp.rank_unet.rows_at_once import RowsAtOnce
 

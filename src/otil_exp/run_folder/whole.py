@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
     It is on the disk before it is renamed, so that not even a crash of the machine leaves an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")  # machines may share the folder
     try:
         save(beside)
         with beside.open("rb+") as file:

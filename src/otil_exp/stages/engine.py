@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from otil_exp.cuda_graphs import Captured, Record
 from otil_exp.stages.parts import SegmentCall
+
+Call = Callable[..., tuple[Tensor, ...]]
+"""What a segment gives for its inputs."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,21 @@ class SegmentEngine:
         self,
         calls: dict[int, SegmentCall],
         *,
-        compiles: Callable[[SegmentCall], Any] | None = None,
-        first_call: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        compiles: Callable[..., Call] | None = None,
         record: Record | None = None,
     ) -> None:
-        """calls: by segment. compiles: makes a compiled call of one; None calls it as it is. first_call: what a first
-        call runs in. record: makes CUDA graphs; None replays nothing."""
+        """calls: by segment. compiles: makes a compiled call of one for inputs like those that follow; None calls it as
+        it is. record: makes CUDA graphs; None replays nothing."""
         self._modules = dict(calls)
-        self._calls = {index: compiles(call) if compiles else call for index, call in calls.items()}
-        self._first_call, self._record = first_call, record
+        self._compiles = compiles
+        self._calls: dict[int, Call] = dict(calls)
+        self._record = record
         self._recorded: dict[int, _Recorded] = {}
 
     def run(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results of a segment."""
         if self._record is None:
-            results: tuple[Tensor, ...] = self._calls[segment](*inputs)
-            return results
+            return self._calls[segment](*inputs)
         recorded = self._recorded[segment]
         for place, given in zip(recorded.places, inputs, strict=True):
             if place.data_ptr() != given.data_ptr():
@@ -63,15 +63,16 @@ class SegmentEngine:
     def prepare(self, segment: int, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Compile and record a segment for inputs of these shapes, after a call that lets libraries start up. What its
         graph reads are copies of them, but for results of other segments' graphs."""
-        if self._calls[segment] is not self._modules[segment]:  # modules make buffers at their first call, graphs none
-            self.call_modules(segment, inputs)
-        with self._first_call():
-            results: tuple[Tensor, ...] = self._calls[segment](*inputs)
+        results = self.call_modules(segment, inputs)
+        call: Call = self._modules[segment]
+        if self._compiles is not None:  # after that call: modules make buffers at their first one, graphs none
+            call = self._compiles(self._modules[segment], *inputs)
+            results = call(*inputs)
+        self._calls[segment] = call
         if self._record is None:
             return results
         left = {tensor.data_ptr() for one in self._recorded.values() for tensor in one.captured.output}
         places = tuple(one if one.data_ptr() in left else one.clone() for one in inputs)
-        call: SegmentCall = self._calls[segment]
         captured = self._record(lambda: call(*places))
         self._recorded[segment] = _Recorded(places, captured)
         return captured.output

@@ -17,6 +17,8 @@ from diffusers.models.attention import BasicTransformerBlock
 from diffusers.models.transformers.transformer_2d import Transformer2DModel
 from torch import nn
 
+from otil_exp.rank_unet.compiled_call import compiled_call
+
 GRAPHS = 32
 """Graphs of blocks that PyTorch may keep at a time: shapes of blocks, twice (a transformer's first block has nothing to
 add), times forms of the step."""
@@ -33,8 +35,11 @@ class CarryingBlock(nn.Module):
 
     name: str | None = None
     """Under which a graph finds it; None: graphs hold the block itself."""
-    compiled: Call
-    """`called`, compiled."""
+    graphs: dict[tuple[torch.Size, bool], Call]
+    """`called`, compiled, by the shape of the tokens and whether something is to be added."""
+
+    not_in_graphs = frozenset({"name", "graphs"})
+    """Of blocks alike they are all that differs."""
 
     def __init__(self, block: BasicTransformerBlock) -> None:
         super().__init__()
@@ -51,6 +56,13 @@ class CarryingBlock(nn.Module):
             return self.called(tokens, added, text)
         found: Tokens = torch.ops.otil_exp.block(tokens, added, text, self.name)
         return found
+
+    def graph(self, tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor) -> Call:
+        """`called`, compiled for such arguments."""
+        kind = tokens.shape, added is not None
+        if kind not in self.graphs:
+            self.graphs[kind] = compiled_call(CarryingBlock.called, self, tokens, added, text)
+        return self.graphs[kind]
 
     def called(self, tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor) -> Tokens:
         if added is not None:
@@ -83,16 +95,17 @@ def group_blocks(unet: nn.Module) -> None:
             module.transformer_blocks = nn.ModuleList([BlockSequence(module.transformer_blocks)])
 
 
-def compile_apart(unet: nn.Module, form: str, compiled: Callable[[Call], Call]) -> None:
+def compile_apart(unet: nn.Module, form: str) -> list[str]:
     """Let graphs that are made of a UNet from now on call its blocks, which are compiled by themselves.
 
-    form: of the step; a UNet of another form has blocks of its own over the same weights.
+    form: of the step; a UNet of another form has blocks of its own over the same weights. Returns the names by which
+    graphs call the blocks.
     """
-    call = compiled(CarryingBlock.called)
-    for name, module in unet.named_modules():
-        if isinstance(module, CarryingBlock):
-            module.compiled, module.name = call, _free_name(f"{form} {name}")
-            _named[module.name] = module
+    blocks = {_free_name(f"{form} {name}"): one for name, one in unet.named_modules() if isinstance(one, CarryingBlock)}
+    for name, block in blocks.items():
+        block.graphs, block.name = {}, name
+    _named.update(blocks)
+    return list(blocks)
 
 
 _named: WeakValueDictionary[str, CarryingBlock] = WeakValueDictionary()
@@ -110,7 +123,7 @@ def _free_name(name: str) -> str:
 def _block(tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor, name: str) -> Tokens:
     block = _named[name]
     with torch._C._AutoDispatchBelowADInplaceOrView():  # as in an operator's first call, not in later ones
-        return block.compiled(block, tokens, added, text)
+        return block.graph(tokens, added, text)(block, tokens, added, text)
 
 
 def _block_fake(tokens: torch.Tensor, added: torch.Tensor | None, text: torch.Tensor, name: str) -> Tokens:

@@ -1,4 +1,4 @@
-"""Which process of a machine compiles first what several need: the others find it in PyTorch's cache.
+"""Which process of a machine compiles first what several need: the others find it in the store of graphs.
 
 They agree by locks on files of the temporary folder. Where such a file cannot be made, everybody compiles.
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def compile_turn(ranks: RankContext, *, communicates: bool) -> Iterator[None]:
-    """One rank of a machine first: it compiles, the others then find what it compiled in the cache.
+    """One rank of a machine first: it compiles, the others then find what it compiled.
 
     Only where the graphs are the same code: on a GPU that is cuda:0 for every rank. A graph with collectives
     (communicates) no rank can run alone. Not a barrier: waiting must not count against collective_timeout_s.
@@ -105,7 +105,7 @@ def take_ahead(ranks: RankContext) -> IO[bytes] | None:
 
 
 def say_done(lock: IO[bytes]) -> None:
-    """What was to be compiled ahead is in the cache."""
+    """What was to be compiled ahead is in the store."""
     lock.write(_DONE)
     lock.flush()
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 
 import torch
 from torch import nn
 
+from otil_exp import graph_store
+from otil_exp.rank_unet.compiled_call import Call, compiled_call
 from otil_exp.rank_unet.inputs import StepInputs, predict
-from otil_exp.rank_unet.kernel_choice import best_kernels
 from otil_exp.rank_unet.sliced import blocks
 from otil_exp.rank_unet.sliced.compile_turn import compile_turn, compiled_ahead
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
 
-BACKEND = "inductor"
-"""What torch.compile makes of a graph; tests, which look at graphs and not at speed, use one that compiles no C++."""
+LARGEST_OFF = 0.5
+"""How far a graph's result may be from that of the modules, as a part of it."""
 
 
 class Graph:
-    """Calls a UNet through torch.compile, which has all its graphs after the first call for each shape of the sample.
+    """Calls a UNet that is compiled by the first call for each shape of the sample.
 
-    Later calls must have the same strides and types (a graph for others would be compiled, which the engines avoid by
-    copying inputs to fixed places). There is one shape, but for a naive_patch that cuts rows and columns in turn.
+    Later calls must have the same strides and types, which the engines see to by copying inputs to fixed places. There
+    is one shape, but for a naive_patch that cuts rows and columns in turn.
     Collectives inside are counted at each call, though they call no Python.
     """
 
@@ -41,23 +41,39 @@ class Graph:
         it alone. ahead: whether another process may be compiling it (otil_exp.compile_ahead)."""
         self._unet, self._ranks, self._traffic = unet, ranks, traffic
         self._communicates, self._ahead = communicates, ahead
-        compiled = partial(torch.compile, fullgraph=True, dynamic=False, backend=BACKEND)
-        blocks.compile_apart(unet, form, compiled)
-        self._compiled = compiled(unet)
+        self._blocks = blocks.compile_apart(unet, form)
+        self._calls: dict[torch.Size, Call] = {}
         self._sent: dict[torch.Size, Traffic] = {}
 
     def __call__(self, inputs: StepInputs) -> torch.Tensor:
         if inputs.sample.shape not in self._sent:
             self._compile(inputs)
         self._traffic.add(self._sent[inputs.sample.shape])
-        return predict(self._compiled, inputs)
+        output: torch.Tensor = self._calls[inputs.sample.shape](self._unet, inputs)
+        return output
 
     def _compile(self, inputs: StepInputs) -> None:
         with self._traffic.installed(), self._traffic.recording() as sent:
-            predict(self._unet, inputs)
-        self._sent[inputs.sample.shape] = sent
+            called = predict(self._unet, inputs)
         room = torch._dynamo.config.patch(recompile_limit=blocks.GRAPHS)
         found = self._ahead and compiled_ahead(self._ranks)
         turn = nullcontext() if found else compile_turn(self._ranks, communicates=self._communicates)
-        with best_kernels(), room, turn:
-            predict(self._compiled, inputs)
+        with room, turn:
+            call = compiled_call(predict, self._unet, inputs, depends_on=self._blocks)
+            check_same(call(self._unet, inputs), called)
+        self._calls[inputs.sample.shape], self._sent[inputs.sample.shape] = call, sent
+
+
+def check_same(found: torch.Tensor, called: torch.Tensor) -> None:
+    """Raise RuntimeError where a graph computes something else than the modules that it was made of.
+
+    What differs is then as large as the result, and roundings, of fp8 too, a tenth of it at most. Nothing is known of
+    results that are not finite, as half precision's may be.
+    """
+    found, called = found.float(), called.float()
+    off = (found - called).norm() / called.norm()
+    if off > LARGEST_OFF:
+        raise RuntimeError(
+            f"engine=compiled: a graph computes something else than the UNet (off by {off:.2f} of the result); type "
+            f"{graph_store.VARIABLE}=/another/folder otil-exp ... so that it is compiled again, or use engine=eager"
+        )

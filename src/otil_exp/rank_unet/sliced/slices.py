@@ -13,6 +13,9 @@ from otil_exp.rank_unet.sliced.packing import packed, unpacked
 class Slices:
     """The slices of one batch half. Positions are tensors, so that the graphs of all ranks are the same."""
 
+    not_in_graphs = frozenset({"index", "_group"})
+    """Attributes that only calls without a graph read."""
+
     def __init__(self, *, index: int, count: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
         """index: this rank's, from the top. group: the ranks of the slices, in their order; None: the default group."""
         self.index, self.count, self._group = index, count, group

@@ -1,0 +1,155 @@
+"""What a compiled graph depends on, as a key: code, versions, the device, and how modules and tensors are made.
+
+Not on the values of tensors, nor on anything of the process: ranks of a half of the batch get the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from functools import cache, partial
+from importlib import metadata
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from diffusers.configuration_utils import FrozenDict
+from torch import distributed as dist
+from torch import nn
+
+LIBRARIES = ("diffusers", "transformers", "peft", "triton")
+"""Whose code is in graphs; diffusers' layers go by what else is there."""
+
+TRACED = ("rank_unet", "stages", "choices.py")
+"""Where in this package the code of graphs lies."""
+
+Plain = bool | int | float | complex | str | bytes | torch.dtype | torch.device | torch.layout | torch.memory_format
+
+
+def graph_key(function: Callable[..., Any], *arguments: Any, depends_on: Any = None) -> str:
+    """32 hex digits of what the graph of a function depends on. depends_on: what else.
+
+    A class names in `not_in_graphs` those attributes of its objects that no graph depends on.
+    """
+    device = next(tensor.device for tensor in _tensors(arguments))
+    described = _Description()
+    for part in (_sources(), _surroundings(device), function, arguments, depends_on):
+        described.add(part)
+    return described.digest()
+
+
+class _Description:
+    """Of a value and all it holds, hashed."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._seen: dict[int, tuple[int, Any]] = {}
+        """By id, when an object was met, and the object, which keeps others from getting its id."""
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:32]
+
+    def add(self, value: Any) -> None:
+        if value is None or isinstance(value, Plain | Enum | torch.Size):
+            self._say(repr(value))
+        elif isinstance(value, type | ModuleType):
+            self._say(_name(value))
+        elif id(value) in self._seen:
+            self._say("again", self._seen[id(value)][0])
+        else:
+            self._seen[id(value)] = len(self._seen), value
+            self._add_new(value)
+
+    def _add_new(self, value: Any) -> None:
+        if isinstance(value, nn.Parameter):
+            self._say("parameter", *_of_tensor(value))
+        elif isinstance(value, torch.Tensor):
+            self._say("tensor", *_of_tensor(value))
+            self.add(value.untyped_storage())  # of context several tensors may be parts of one
+        elif isinstance(value, list | tuple):  # alike, as diffusers has either of one setting
+            self._add_all("list", value)
+        elif isinstance(value, set | frozenset):
+            self._add_all("set", sorted(map(repr, value)))
+        elif isinstance(value, FrozenDict):
+            settings = sorted(name for name in value if not name.startswith("_"))  # the others: whence it comes
+            self._add_all("config", [(name, value[name]) for name in settings])
+        elif isinstance(value, Mapping):
+            self._add_all("mapping", value.items())
+        elif isinstance(value, FunctionType):
+            held = [cell.cell_contents for cell in value.__closure__ or ()]
+            self._add_all(_name(value), (value.__code__.co_code, value.__defaults__, held))
+        elif isinstance(value, MethodType):
+            self._add_all("method", (value.__func__, value.__self__))
+        elif isinstance(value, partial):
+            self._add_all("partial", (value.func, value.args, value.keywords))
+        elif isinstance(value, dist.ProcessGroup):
+            self._say(value.group_name)
+        else:
+            left_out = getattr(value, "not_in_graphs", ())
+            held = [(name, one) for name, one in getattr(value, "__dict__", {}).items() if name not in left_out]
+            self._add_all(_name(type(value)), held)
+
+    def _add_all(self, kind: str, values: Collection[Any]) -> None:
+        self._say(kind, len(values))
+        for value in values:
+            self.add(value)
+
+    def _say(self, *words: object) -> None:
+        self._hash.update(repr(words).encode())
+
+
+def _of_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
+    layout = [(size, stride if size > 1 else 0) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return layout, tensor.dtype, str(tensor.device), tensor.requires_grad
+
+
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', getattr(value, '__name__', ''))}"
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Tensors among arguments, or in the fields of one."""
+    found = [one for one in value if isinstance(one, torch.Tensor)]
+    return found or [one for held in value for one in vars(held).values() if isinstance(one, torch.Tensor)]
+
+
+def _surroundings(device: torch.device) -> dict[str, Any]:
+    """What else a graph depends on, of this process and machine."""
+    from torch._functorch import config as functorch  # late: they load the compiler
+    from torch._inductor import config as inductor
+
+    if device.type == "cuda":
+        machine = torch.cuda.get_device_name(device), torch.version.cuda, torch.backends.cudnn.version()
+    else:
+        machine = platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    return {
+        "versions": (platform.python_version(), torch.__version__, *map(_version, LIBRARIES)),
+        "machine": machine,
+        "inductor": inductor.save_config_portable(),
+        "functorch": functorch.save_config_portable(),
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "products": (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _sources() -> str:
+    """Digest of the code that graphs are made of."""
+    package = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for name in TRACED:
+        place = package / name
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
