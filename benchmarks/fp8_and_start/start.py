@@ -2,7 +2,7 @@
 
     python -m benchmarks.fp8_and_start.start FOLDER [SECONDS]
 
-cold: nothing is compiled. warm: a second process of the same machine. moved: a machine that has the files of graphs alone.
+cold: nothing is compiled. warm: a second process of the same machine. moved: a machine with the files of graphs alone.
 Each is a process; what it has reached, at which second, and how long PyTorch's own phases took are printed as JSON, and
 in FOLDER/start.json; its words are in FOLDER/START.log. All end within SECONDS (default 570).
 """
