@@ -66,6 +66,18 @@ def test_without_a_folder_of_all_machines_the_machines_own_has_the_list(
     assert len(list((tmp_path / "machine" / "otil_exp").glob("*.cell"))) == 1
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"a\0b", b"../../b", 5000 * b"a"])
+def test_a_list_that_something_else_wrote_is_written_anew(
+    config: ExperimentConfig, tmp_path: Path, content: bytes
+) -> None:
+    get_ready(config, made="ab")
+    (path,) = (tmp_path / "graphs").glob("*.cell")
+    path.write_bytes(content)
+    assert get_ready(config, found="ab")[0]
+    assert path.read_text(encoding="utf-8") == "a\nb"
+    assert not get_ready(config, found="ab")[0]
+
+
 def test_a_cell_that_fails_is_new_still(config: ExperimentConfig) -> None:
     with pytest.raises(ZeroDivisionError), CompiledCell(config, single_rank(CPU)).used():
         raise ZeroDivisionError

@@ -81,6 +81,31 @@ def test_folders_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert folders() == [own]
 
 
+def test_a_user_without_a_home_has_the_machines_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/machine")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert folders() == [Path("/machine/otil_exp")]
+
+
+def test_what_cannot_be_deleted_stays_and_nothing_is_kept_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a file of somebody else's in a shared folder; here it is a folder, which root cannot unlink either."""
+    monkeypatch.setattr(graph_store, "KEPT_BYTES", 10)
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    (shared / "theirs.graph").mkdir(parents=True)
+    os.utime(shared / "theirs.graph", (1, 1))
+    keep(GraphStore([shared, own]), "a", 10 * b".")
+    assert sorted(path.name for path in shared.iterdir()) == ["a.graph", "theirs.graph"]
+    assert not own.exists()
+    assert caplog.text == ""
+
+
 def test_the_graphs_that_were_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of 10 bytes fit; others' files are left alone."""
     monkeypatch.setattr(graph_store, "KEPT_BYTES", 30)

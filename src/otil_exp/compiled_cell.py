@@ -54,7 +54,7 @@ class CompiledCell:
         for path in self._lists:
             try:
                 return not all(self._store.has(key) for key in path.read_text(encoding="utf-8").split())
-            except OSError:  # none there, or none that can be
+            except (OSError, UnicodeDecodeError):  # none there, or none that can be read
                 continue
         return True
 
@@ -70,7 +70,7 @@ class CompiledCell:
     def _write_list(self, keys: str) -> None:
         for path in self._lists:
             try:
-                if not (path.exists() and path.read_text(encoding="utf-8") == keys):
+                if not (path.exists() and path.read_bytes() == keys.encode()):
                     write_text(path, keys)
             except OSError as error:
                 _log.debug("%s cannot be written: %s", path, error)  # as the graphs, of which was said so

@@ -64,10 +64,10 @@ class GraphStore:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_whole(_file(folder, key), write)
-                _leave_newest(folder)
             except OSError as error:
                 _log.warning("compiled graphs cannot be kept in %s: %s", folder, error)
                 continue
+            _leave_newest(folder)
             return
 
     def _files(self, key: str) -> Iterator[Path]:
@@ -83,7 +83,8 @@ def folders() -> list[Path]:
     own = Path(compiler_folder(), "otil_exp")
     named = os.environ.get(VARIABLE)
     if named is None:
-        return [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otil_exp" / "compiled", own]
+        with suppress(RuntimeError):  # in a container a user may have no home
+            return [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otil_exp" / "compiled", own]
     return [Path(os.path.expanduser(named)), own] if named else [own]  # Path's own fails for a user that is not there
 
 
@@ -115,10 +116,11 @@ def _leave_newest(folder: Path) -> None:
     """Delete what was used longest ago of what is too much, and what writers that were killed left."""
     used: dict[Path, os.stat_result] = {}
     for path in folder.glob("*.graph*"):
-        with suppress(FileNotFoundError):  # another rank deletes, too
+        with suppress(OSError):  # another rank deletes, too
             used[path] = path.stat()
     size = 0
     for path in sorted(used, key=lambda path: -used[path].st_mtime):
         size += used[path].st_size
         if size > KEPT_BYTES:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # of somebody else's file, which stays
+                path.unlink(missing_ok=True)

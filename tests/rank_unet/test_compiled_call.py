@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 
 from otil_exp.graph_store import GraphStore, using
 from otil_exp.rank_unet import compiled_call as module
-from otil_exp.rank_unet.compiled_call import compiled_call
+from otil_exp.rank_unet.compiled_call import check_same, compiled_call
 
 pytestmark = [
     pytest.mark.slow,  # a compiler of C++
@@ -128,3 +129,67 @@ def test_a_pytorch_that_makes_no_files_costs_them_alone(
         assert len(store.made) == 1
     assert "compiled for this process alone" in caplog.text
     assert list(tmp_path.iterdir()) == []
+
+
+class NoFile:
+    """A graph that pickle cannot take."""
+
+    def disable_guard_check(self) -> None: ...
+
+    def __call__(self, scaled: Scaled, x: torch.Tensor) -> torch.Tensor:
+        return call_module(scaled, x)
+
+    @classmethod
+    def serialize(cls, call: NoFile) -> None:
+        raise TypeError("cannot pickle it")
+
+
+def test_a_graph_that_makes_no_file_is_called_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled = SimpleNamespace(aot_compile=lambda arguments: NoFile())
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: compiled)
+    with later_process(tmp_path) as store:
+        assert_right(compiled_call(call_module, Scaled(2.0), X), 2.0)
+        assert len(store.made) == 1
+    assert "its file cannot be made: cannot pickle it" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lacks", ["skip_all_guards_unsafe", "load_compiled_function"])
+def test_a_pytorch_that_lacks_what_makes_files_compiles_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    (tmp_path / "any.graph").touch()
+    monkeypatch.setattr(module, "graph_key", lambda *_, **__: "any")
+    monkeypatch.setattr(module, "_just_in_time", lambda function: function)
+    monkeypatch.setattr(module, "_ahead_of_time" if lacks.startswith("load") else "best_kernels", refuse)
+    monkeypatch.delattr(torch.compiler, lacks)
+    with later_process(tmp_path):
+        assert_right(compiled_call(call_module, Scaled(2.0), X), 2.0)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("found", "called", "same"),
+    [
+        ([1.0, 2.0], [1.1, 2.0], True),
+        ([1.0, -2.0], [1.0, 2.0], False),
+        ([0.0, 0.0], [1.0, 2.0], False),
+        ([0.0, 0.0], [0.0, 0.0], True),
+        ([1.0, 0.0], [0.0, 0.0], False),
+        ([NAN, 2.0], [1.0, 2.0], False),
+        ([INF, 2.0], [1.0, 2.0], False),
+        ([1.0, 2.0], [NAN, 2.0], True),  # nothing is known
+        ([1.0, 2.0], [INF, 2.0], True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_graph_of_something_else_is_refused(
+    found: list[float], called: list[float], same: bool, dtype: torch.dtype
+) -> None:
+    refused = nullcontext() if same else pytest.raises(RuntimeError, match="something else than the UNet .* delete /")
+    with refused:
+        check_same(torch.tensor(found, dtype=dtype), torch.tensor(called, dtype=dtype))

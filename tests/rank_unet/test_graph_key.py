@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
@@ -143,6 +144,11 @@ def test_this_process_and_machine_matter(monkeypatch: pytest.MonkeyPatch) -> Non
         keys.append(key(unet))
     with torch._inductor.config.patch(pattern_matcher=False):
         keys.append(key(unet))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        keys.append(key(unet))
+    with monkeypatch.context() as other:
+        other.setattr(torch, "get_default_dtype", lambda: torch.float64)
+        keys.append(key(unet))
     with monkeypatch.context() as other:
         other.setattr(module, "_sources", lambda: "edited")
         keys.append(key(unet))
@@ -160,6 +166,67 @@ def test_the_function_and_what_it_holds_matter() -> None:
     assert len({graph_key(function, unet, INPUTS) for function in functions}) == len(functions)
     assert graph_key(scaled(2.0), unet, INPUTS) == graph_key(scaled(2.0), unet, INPUTS)
     assert graph_key(predict, unet, INPUTS, depends_on=["a"]) != graph_key(predict, unet, INPUTS, depends_on=["b"])
+
+
+class Held(nn.Module):
+    """A module that has something that Dynamo makes a constant of."""
+
+    counts = True
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+
+class InSlots:
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def by(factor: float) -> Callable[..., Any]:
+    def scaled(x: torch.Tensor, *, factor: float = factor) -> torch.Tensor:
+        return factor * x
+
+    return scaled
+
+
+def part(start: int) -> list[torch.Tensor]:
+    whole = torch.zeros(8)
+    return [whole[:4], whole[start : start + 4]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda: [lambda x: 2 * x, None][0], lambda: [None, lambda x: 3 * x][1]),
+        (lambda: [lambda x: x.sin(), None][0], lambda: [None, lambda x: x.cos()][1]),
+        (lambda: by(2.0), lambda: by(3.0)),
+        (lambda: torch.sin, lambda: torch.cos),
+        (lambda: InSlots(1), lambda: InSlots(2)),
+        (lambda: range(3), lambda: range(4)),
+        (lambda: np.float32(1), lambda: np.float32(2)),
+        (lambda: part(0), lambda: part(2)),
+    ],
+    ids=["a constant", "a method", "a default", "a function of C", "a slot", "a range", "a number of numpy", "overlap"],
+)
+def test_whatever_a_module_holds_matters(one: Callable[[], Any], other: Callable[[], Any]) -> None:
+    assert key(Held(one())) != key(Held(other()))
+    assert key(Held(one())) == key(Held(one()))
+
+
+def test_an_attribute_of_a_class_is_one_of_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set to what its class has, as calibration leaves it, it is no other one."""
+    known, same = key(Held(0)), Held(0)
+    same.counts = True
+    assert key(same) == known
+    monkeypatch.setattr(Held, "counts", False)
+    assert key(Held(0)) != known
+
+
+def test_what_has_only_an_address_is_what_its_kind_is() -> None:
+    assert key(Held(object())) == key(Held(object()))
 
 
 def test_blocks_alike_have_one_graph_whatever_they_are_called() -> None:

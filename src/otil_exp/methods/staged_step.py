@@ -20,7 +20,7 @@ from otil_exp.exchange.timetable import KNOWN, PREDICTION, Compute, Message, Swa
 from otil_exp.methods.staged_rules import LayOut, stages_in_words
 from otil_exp.methods.staged_text import TextOfPicture
 from otil_exp.rank_unet.assemblies import GatherHalves
-from otil_exp.rank_unet.compiled_call import compiled_call
+from otil_exp.rank_unet.compiled_call import check_same, compiled_call
 from otil_exp.rank_unet.engine_choice import EngineChoice, choose_engine, forgets_graphs
 from otil_exp.rank_unet.inputs import StepInputs, on_device, own_half
 from otil_exp.rank_unet.on_rank import OnRank
@@ -49,7 +49,10 @@ def segment_engine(unet: UNet2DConditionModel, calls: dict[int, SegmentCall], ch
 
 
 def _compiled_segment(segment: SegmentCall, *inputs: Tensor) -> Callable[..., tuple[Tensor, ...]]:
-    return partial(compiled_call(SegmentCall.forward, segment, *inputs), segment)
+    call = partial(compiled_call(SegmentCall.forward, segment, *inputs), segment)
+    for found, called in zip(call(*inputs), segment(*inputs), strict=True):
+        check_same(found, called)
+    return call
 
 
 class StagesOnRank(OnRank):

@@ -24,6 +24,9 @@ from otil_exp.rank_unet.kernel_choice import best_kernels
 BACKEND = "inductor"
 """What torch.compile makes of a graph; tests, which look at graphs and not at speed, use one that compiles no C++."""
 
+LARGEST_OFF = 0.5
+"""How far a graph's result may be from that of the modules, as a part of it."""
+
 Call = Callable[..., Any]
 
 _loaded: WeakValueDictionary[str, Any] = WeakValueDictionary()
@@ -71,15 +74,44 @@ def _read(file: BufferedReader) -> Any:
 
 
 def _made(store: GraphStore, key: str, function: Call, arguments: tuple[Any, ...]) -> Any:
-    no_guards: dict[str, str | int | bool | Call] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
     try:
-        with best_kernels(), dynamo.patch(enable_aot_compile=True):
-            lazy: Any = torch.compile(function, fullgraph=True, dynamic=False, options=no_guards)
-            call = lazy.aot_compile((arguments, {}))
+        call = _ahead_of_time(function, arguments)
     except Exception as error:  # of torch.compile itself it says so again
-        _log.warning("a graph is compiled for this process alone, since its file cannot be made: %s", error)
+        _warn_of_no_file(error)
         return _just_in_time(function)
-    call.disable_guard_check()
-    # Not save_compiled_function: the file would be nobody else's to read.
-    store.save(key, lambda path: path.write_bytes(type(call).serialize(call).serialized_data))
+    try:
+        # Not save_compiled_function: the file would be nobody else's to read.
+        content = type(call).serialize(call).serialized_data
+    except Exception as error:  # whatever pickle cannot take
+        _warn_of_no_file(error)
+    else:
+        store.save(key, lambda path: path.write_bytes(content))
     return call
+
+
+def _ahead_of_time(function: Call, arguments: tuple[Any, ...]) -> Any:
+    no_guards: dict[str, str | int | bool | Call] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+    with best_kernels(), dynamo.patch(enable_aot_compile=True):
+        lazy: Any = torch.compile(function, fullgraph=True, dynamic=False, options=no_guards)
+        call = lazy.aot_compile((arguments, {}))
+    call.disable_guard_check()
+    return call
+
+
+def _warn_of_no_file(error: Exception) -> None:
+    _log.warning("a graph is compiled for this process alone, since its file cannot be made: %s", error)
+
+
+def check_same(found: torch.Tensor, called: torch.Tensor) -> None:
+    """Raise RuntimeError where a graph computes something else than the modules that it was made of.
+
+    What differs is then as large as the result, and roundings, of fp8 too, a tenth of it at most. Nothing is known
+    where what the modules compute is not finite, as half precision's may be.
+    """
+    size, off = called.float().norm(), (found.float() - called.float()).norm()
+    if size.isfinite() and not off <= LARGEST_OFF * size:  # not a number either
+        folders = " and ".join(map(str, graph_store.folders()))
+        raise RuntimeError(
+            f"engine=compiled: a graph computes something else than the UNet (off by {off / size:.2f} of the result); "
+            f"delete {folders}, so that it is compiled again, or use engine=eager"
+        )

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ class _Description:
         self._hash = hashlib.sha256()
         self._seen: dict[int, tuple[int, Any]] = {}
         """By id, when an object was met, and the object, which keeps others from getting its id."""
+        self._classes: dict[type, tuple[dict[str, Any], list[str]]] = {}
 
     def digest(self) -> str:
         return self._hash.hexdigest()[:32]
@@ -67,8 +68,10 @@ class _Description:
         if isinstance(value, nn.Parameter):
             self._say("parameter", *_of_tensor(value))
         elif isinstance(value, torch.Tensor):
-            self._say("tensor", *_of_tensor(value))
+            self._say("tensor", *_of_tensor(value), value.storage_offset())
             self.add(value.untyped_storage())  # of context several tensors may be parts of one
+        elif isinstance(value, torch.UntypedStorage):
+            self._say("storage")
         elif isinstance(value, list | tuple):  # alike, as diffusers has either of one setting
             self._add_all("list", value)
         elif isinstance(value, set | frozenset):
@@ -80,7 +83,11 @@ class _Description:
             self._add_all("mapping", value.items())
         elif isinstance(value, FunctionType):
             held = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._add_all(_name(value), (value.__code__.co_code, value.__defaults__, held))
+            self._add_all(_name(value), (value.__code__, value.__defaults__, value.__kwdefaults__, held))
+        elif isinstance(value, CodeType):
+            self._add_all("code", (value.co_code, value.co_names, value.co_consts))
+        elif isinstance(value, BuiltinFunctionType):
+            self._add_all(_name(value), (value.__self__,))
         elif isinstance(value, MethodType):
             self._add_all("method", (value.__func__, value.__self__))
         elif isinstance(value, partial):
@@ -88,9 +95,25 @@ class _Description:
         elif isinstance(value, dist.ProcessGroup):
             self._say(value.group_name)
         else:
-            left_out = getattr(value, "not_in_graphs", ())
-            held = [(name, one) for name, one in getattr(value, "__dict__", {}).items() if name not in left_out]
-            self._add_all(_name(type(value)), held)
+            self._add_object(value)
+
+    def _add_object(self, value: Any) -> None:
+        """Its attributes, and those of its classes that are none of its own; what has neither says what it is."""
+        kind = type(value)
+        if kind not in self._classes:
+            self._classes[kind] = _of_class(kind)
+        of_class, slots = self._classes[kind]
+        in_slots = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+        held = {**of_class, **in_slots, **getattr(value, "__dict__", {})}
+        left_out = getattr(value, "not_in_graphs", ())
+        self._say(_name(kind))
+        for name, one in held.items():
+            if name not in left_out:
+                self._say(name)
+                self.add(one)
+        self._say("end")
+        if not held:
+            self._say(repr(value).partition(" at 0x")[0])
 
     def _add_all(self, kind: str, values: Collection[Any]) -> None:
         self._say(kind, len(values))
@@ -99,6 +122,14 @@ class _Description:
 
     def _say(self, *words: object) -> None:
         self._hash.update(repr(words).encode())
+
+
+def _of_class(kind: type) -> tuple[dict[str, Any], list[str]]:
+    """Plain attributes of a class and its bases, and the names of slots."""
+    held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    plain = {name: value for name, value in held.items() if value is None or isinstance(value, Plain | Enum)}
+    slots = [name for name, value in held.items() if isinstance(value, MemberDescriptorType)]
+    return {name: value for name, value in plain.items() if not name.startswith("__")}, slots
 
 
 def _of_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
@@ -133,6 +164,8 @@ def _surroundings(device: torch.device) -> dict[str, Any]:
         "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "products": (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "autocast": (torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)),
     }
 
 

@@ -7,16 +7,12 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from otil_exp import graph_store
-from otil_exp.rank_unet.compiled_call import Call, compiled_call
+from otil_exp.rank_unet.compiled_call import Call, check_same, compiled_call
 from otil_exp.rank_unet.inputs import StepInputs, predict
 from otil_exp.rank_unet.sliced import blocks
 from otil_exp.rank_unet.sliced.compile_turn import compile_turn, compiled_ahead
 from otil_exp.topology import RankContext
 from otil_exp.traffic import Traffic, TrafficCounter
-
-LARGEST_OFF = 0.5
-"""How far a graph's result may be from that of the modules, as a part of it."""
 
 
 class Graph:
@@ -62,18 +58,3 @@ class Graph:
             call = compiled_call(predict, self._unet, inputs, depends_on=self._blocks)
             check_same(call(self._unet, inputs), called)
         self._calls[inputs.sample.shape], self._sent[inputs.sample.shape] = call, sent
-
-
-def check_same(found: torch.Tensor, called: torch.Tensor) -> None:
-    """Raise RuntimeError where a graph computes something else than the modules that it was made of.
-
-    What differs is then as large as the result, and roundings, of fp8 too, a tenth of it at most. Nothing is known of
-    results that are not finite, as half precision's may be.
-    """
-    found, called = found.float(), called.float()
-    off = (found - called).norm() / called.norm()
-    if off > LARGEST_OFF:
-        raise RuntimeError(
-            f"engine=compiled: a graph computes something else than the UNet (off by {off:.2f} of the result); type "
-            f"{graph_store.VARIABLE}=/another/folder otil-exp ... so that it is compiled again, or use engine=eager"
-        )
