@@ -1,8 +1,8 @@
 """A function compiled for arguments of certain kinds: found in a store of graphs, or made and kept there.
 
-Dynamo's part is in the file, too (torch.compile(...).aot_compile), so that the code of a UNet is read once, which is
-most of the time that a start takes without. A graph holds no weights: modules are arguments. It checks nothing about
-them, so the key of the file (graph_key.py) is of all that it depends on.
+Dynamo's part is in the file, too (torch.compile(...).aot_compile), so that the code of a UNet is read once: reading it
+again is most of a start that finds the rest compiled. A graph holds no weights: modules are arguments. It checks
+nothing about them, so the key of the file (graph_key.py) is of all that it depends on.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def check_same(found: torch.Tensor, called: torch.Tensor) -> None:
     """
     size, off = called.float().norm(), (found.float() - called.float()).norm()
     if size.isfinite() and not off <= LARGEST_OFF * size:  # not a number either
-        folders = " and ".join(map(str, graph_store.folders()))
+        files = " and ".join(f"{folder}/*.graph" for folder in graph_store.folders())
         raise RuntimeError(
             f"engine=compiled: a graph computes something else than the UNet (off by {off / size:.2f} of the result); "
-            f"delete {folders}, so that it is compiled again, or use engine=eager"
+            f"delete {files}, so that it is compiled again, or use engine=eager"
         )
