@@ -37,7 +37,8 @@ class Compiled:
 
 
 class CompiledCell:
-    """A kind of cell on one rank: the cells that have the same graphs. Ranks of a half of the batch have the same, too.
+    """A kind of cell on one rank: the cells that have the same graphs. Ranks of a half of the batch have the same, too,
+    but for those with a stage of the UNet each, whose list is that of the rank which was ready last.
 
     Which ones they are, a rank does not know before it has its buffers, so a list of them is kept beside.
     """

@@ -113,7 +113,7 @@ def _file(folder: Path, key: str) -> Path:
 
 
 def _leave_newest(folder: Path) -> None:
-    """Delete what was used longest ago of what is too much, and what writers that were killed left."""
+    """Delete what was used longest ago of what is too much; parts that killed writers left are never used."""
     used: dict[Path, os.stat_result] = {}
     for path in folder.glob("*.graph*"):
         with suppress(OSError):  # another rank deletes, too
