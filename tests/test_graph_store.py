@@ -81,17 +81,6 @@ def test_folders_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert folders() == [own]
 
 
-def test_a_user_without_a_home_has_the_machines_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", no_home)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/machine")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert folders() == [Path("/machine/otil_exp")]
-
-
 def test_what_cannot_be_deleted_stays_and_nothing_is_kept_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
+from otil_exp.cache_folder import cache_folder
 from otil_exp.compile_cache import compiler_folder
 from otil_exp.run_folder.whole import write_whole
 
@@ -83,8 +84,7 @@ def folders() -> list[Path]:
     own = Path(compiler_folder(), "otil_exp")
     named = os.environ.get(VARIABLE)
     if named is None:
-        with suppress(RuntimeError):  # in a container a user may have no home
-            return [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otil_exp" / "compiled", own]
+        return [cache_folder() / "compiled", own]
     return [Path(os.path.expanduser(named)), own] if named else [own]  # Path's own fails for a user that is not there
 
 

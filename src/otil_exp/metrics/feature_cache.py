@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from otil_exp.cache_folder import cache_folder
 from otil_exp.metrics.extractors import Extractor
 from otil_exp.metrics.ground_truth import FolderPictures, digest
+from otil_exp.run_folder.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +20,10 @@ READING = 1
 
 
 def cache_file(pictures: FolderPictures, extractor: Extractor) -> Path:
-    """Where these features are kept: below $XDG_CACHE_HOME (~/.cache), named by all that they depend on."""
+    """Where these features are kept, named by all that they depend on."""
     made_by = [extractor.name, extractor.backend, extractor.resize, extractor.device.type, torch.__version__]
     name = f"{extractor.name}-{digest([pictures.content, made_by, READING])}.npy"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otil_exp" / "features" / name
+    return cache_folder() / "features" / name
 
 
 def kept_features(pictures: FolderPictures, extractor: Extractor) -> np.ndarray | None:
@@ -41,15 +41,12 @@ def kept_features(pictures: FolderPictures, extractor: Extractor) -> np.ndarray 
 
 def keep_features(pictures: FolderPictures, extractor: Extractor, features: np.ndarray) -> None:
     """Keep them for other runs; where the disk does not let us, say so and go on."""
-    file = cache_file(pictures, extractor)
-    beside = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as stream:
+
+    def write(path: Path) -> None:
+        with path.open("wb") as stream:
             np.save(stream, features.astype(np.float32))  # networks compute in float32: nothing is lost
-        beside.replace(file)
+
+    try:
+        write_whole(cache_file(pictures, extractor), write)
     except OSError as error:
         log.warning("features of %s are not kept for other runs: %s", pictures.folder, error)
-    finally:
-        with suppress(OSError):
-            beside.unlink()
