@@ -12,6 +12,7 @@ from otil_exp import compiled_cell, graph_store
 from otil_exp.cells.normal_form import effective
 from otil_exp.compiled_cell import Compiled, CompiledCell
 from otil_exp.config import ExperimentConfig
+from otil_exp.rank_unet import graph_key
 from otil_exp.topology import single_rank
 from places import place_without_peers
 
@@ -76,6 +77,13 @@ def test_a_list_that_something_else_wrote_is_written_anew(
     assert get_ready(config, found="ab")[0]
     assert path.read_text(encoding="utf-8") == "a\nb"
     assert not get_ready(config, found="ab")[0]
+
+
+def test_with_other_code_a_cell_is_new(config: ExperimentConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its graphs have other keys then, though those of before are there."""
+    get_ready(config, made="ab")
+    monkeypatch.setattr(graph_key, "_sources", lambda: "edited")
+    assert CompiledCell(config, single_rank(CPU)).is_new
 
 
 def test_a_cell_that_fails_is_new_still(config: ExperimentConfig) -> None:

@@ -16,6 +16,7 @@ import torch
 from otil_exp import graph_store
 from otil_exp.config import ExperimentConfig, to_plain
 from otil_exp.graph_store import GraphStore
+from otil_exp.rank_unet.graph_key import code_of_graphs
 from otil_exp.run_folder.whole import write_text
 from otil_exp.topology import RankContext
 
@@ -84,7 +85,7 @@ def _key(config: ExperimentConfig, ranks: RankContext) -> str:
     plain = to_plain(replace(config, model=replace(config.model, name="", variant=None, revision=None)))
     cell = {name: plain[name] for name in ("preset", "topology", "model", "height", "width", "groupnorm", "engine")}
     where: dict[str, Any] = {
-        "torch": torch.__version__,
+        "code": code_of_graphs(),
         "device": _device(ranks.device),
         "guidance": config.guidance_scale > 1,
         "half": ranks.batch_half,

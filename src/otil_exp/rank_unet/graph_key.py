@@ -36,7 +36,7 @@ def graph_key(function: Callable[..., Any], *arguments: Any, depends_on: Any = N
     """
     device = next(tensor.device for tensor in _tensors(arguments))
     described = _Description()
-    for part in (_sources(), _surroundings(device), function, arguments, depends_on):
+    for part in (code_of_graphs(), _surroundings(device), function, arguments, depends_on):
         described.add(part)
     return described.digest()
 
@@ -157,7 +157,6 @@ def _surroundings(device: torch.device) -> dict[str, Any]:
     else:
         machine = platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
     return {
-        "versions": (platform.python_version(), torch.__version__, *map(_version, LIBRARIES)),
         "machine": machine,
         "inductor": inductor.save_config_portable(),
         "functorch": functorch.save_config_portable(),
@@ -167,6 +166,11 @@ def _surroundings(device: torch.device) -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "autocast": (torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)),
     }
+
+
+def code_of_graphs() -> tuple[str | None, ...]:
+    """Of which version the code is that graphs are made of, and that which compiles it."""
+    return _sources(), platform.python_version(), torch.__version__, *map(_version, LIBRARIES)
 
 
 def _version(library: str) -> str | None:
