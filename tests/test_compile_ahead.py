@@ -27,7 +27,7 @@ from ranks import run_ranks
 from tiny_sdxl import TEXT_WIDTH, tiny_inputs
 
 AHEAD = "from test_compile_ahead import in_a_hurry; in_a_hurry(); from otil_exp.compile_ahead import main; main()"
-"""The other process, which compiles no C++: minutes. PyTorch's cache is the real one."""
+"""The other process, which compiles no C++: minutes. The store of graphs is the real one."""
 
 
 def in_a_hurry() -> None:
