@@ -4,7 +4,8 @@
 
 cold: nothing is compiled. warm: a second process of the same machine. moved: a machine with the files of graphs alone.
 Each is a process; what it has reached, at which second, and how long PyTorch's own phases took are printed as JSON, and
-in FOLDER/start.json; its words are in FOLDER/START.log. All end within SECONDS (default 570).
+in FOLDER/start.json, and then what a silent and a synchronous step take; its words are in FOLDER/START.log. All end
+within SECONDS (default 570).
 """
 
 from __future__ import annotations
@@ -71,10 +72,19 @@ class _Marks:
     def __init__(self, began: float, path: Path) -> None:
         self._began, self._path = began, path
         self._seconds: dict[str, float] = {}
+        self._steps: dict[str, Any] = {}
 
     def reached(self, what: str) -> None:
         self._seconds[what] = round(time.time() - self._began, 1)
-        write_text(self._path, json.dumps({"seconds": self._seconds, **_counted()}))
+        self._write()
+
+    def steps_take(self, figures: dict[str, Any]) -> None:
+        """Say what was measured of steps (one_gpu_speed.measure)."""
+        self._steps = {"steps": figures}
+        self._write()
+
+    def _write(self) -> None:
+        write_text(self._path, json.dumps({"seconds": self._seconds, **self._steps, **_counted()}))
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -106,7 +116,7 @@ def _rank(began: float, said: Path) -> None:
 
         from benchmarks.one_gpu_speed import rank
         from benchmarks.one_gpu_speed.cases import ON_CPU, Case
-        from benchmarks.one_gpu_speed.measure import steps_of
+        from benchmarks.one_gpu_speed.measure import measured, steps_of
         from otil_exp.rank_unet.sliced import graph
 
     marks = _Marks(began, said)
@@ -135,6 +145,7 @@ def _rank(began: float, said: Path) -> None:
     if not ON_CPU:
         torch.cuda.synchronize()
     marks.reached("first_step")
+    marks.steps_take(measured(unet, inputs, case, device)[0])
 
 
 def _is_silent(module: Any) -> bool:
